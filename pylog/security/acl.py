@@ -24,6 +24,10 @@ WILDCARD = "*"
 
 EVERYBODY = f"User:{WILDCARD}"
 
+MAX_NODE_NAME = 32_767
+"""Characters of the longest name that can be stored, as Kafka's protocol has them; ZooKeeper takes a megabyte at most
+in one request."""
+
 
 class ResourceType(IntEnum):
     """What a right is about; ANY is for filters."""
@@ -201,7 +205,10 @@ class BindingFilter:
         return self.selects_pattern(binding.pattern) and self.selects_entry(binding.entry)
 
     def exact_pattern(self) -> Pattern | None:
-        """Return the only pattern that can be selected, None if there may be several."""
+        """Return the only pattern that can be selected, None if there may be several.
+
+        Nothing may have its name, which is whatever a client wrote: see `can_be_node`.
+        """
         if self.name is None or self.resource_type is ResourceType.ANY:
             return None
         if self.pattern_type in (PatternType.ANY, PatternType.MATCH):
@@ -236,8 +243,14 @@ def _check_name(pattern: Pattern) -> None:
     if pattern.resource_type is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise _invalid(f"the only cluster resource is {CLUSTER_NAME!r}, got {name!r}")
     # Names are names of nodes in the store.
-    if "/" in name or name in (".", "..") or not all(map(_is_storable, name)):
-        raise _invalid(f"resource name {name!r}: '/', control characters, '.' and '..' cannot be stored")
+    if not can_be_node(name):
+        raise _invalid(f"resource name {name[:100]!r}: '/', control characters, '.' and '..' cannot be stored")
+
+
+def can_be_node(name: str) -> bool:
+    """Return whether a node of the store can have this name."""
+    is_sized = 0 < len(name) <= MAX_NODE_NAME
+    return is_sized and "/" not in name and name not in (".", "..") and all(map(_is_storable, name))
 
 
 def _is_storable(character: str) -> bool:

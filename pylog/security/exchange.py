@@ -62,9 +62,11 @@ def check_name(name: str) -> str:
     """Return *name* if a user who logs in may have it.
 
     Raises:
-        LoginFailed: the name belongs to clients without a login, to an ACL for everybody, or is too long.
+        LoginFailed: the name belongs to clients without a login, to an ACL for everybody, or cannot be stored.
     """
-    # An ACL for `User:*` grants to everybody, and ANONYMOUS is a client that did not log in.
-    if not name or name in ("*", "ANONYMOUS") or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
+    # An ACL for `User:*` grants to everybody, ANONYMOUS is a client that did not log in, and no node of the store,
+    # where credentials and quotas are, can be `.` or `..`.
+    unusable = ("", "*", "ANONYMOUS", ".", "..")
+    if name in unusable or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
         raise LoginFailed(f"user name {name[:MAX_NAME_BYTES]!r} is not allowed")
     return name

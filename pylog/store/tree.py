@@ -13,7 +13,7 @@ from pylog.cluster.quotas import DEFAULT, QUOTA_KEYS, ClientQuotas, QuotaEntity
 from pylog.errors import ApiError, ErrorCode, ProtocolError, PylogError
 from pylog.model import Key
 from pylog.security import acl_nodes
-from pylog.security.acl import Binding, BindingFilter, Entry, Pattern
+from pylog.security.acl import Binding, BindingFilter, Entry, Pattern, can_be_node
 from pylog.security.acl_nodes import StoredAcls
 from pylog.security.rules import Acls
 from pylog.store.base import (
@@ -472,7 +472,11 @@ class ClusterTree:
         """
         exact = [one.exact_pattern() for one in filters]
         known = [pattern for pattern in exact if pattern is not None]
-        patterns = list(dict.fromkeys(known)) if len(known) == len(filters) else self._acl_patterns()
+        if len(known) == len(filters):
+            # Asked for a name that no node can have the store would only fail.
+            patterns = [pattern for pattern in dict.fromkeys(known) if can_be_node(pattern.name)]
+        else:
+            patterns = self._acl_patterns()
         removed: list[list[Binding]] = [[] for _ in filters]
 
         def left(pattern: Pattern, before: StoredAcls) -> StoredAcls:

@@ -445,25 +445,37 @@ class ClusterAgent:
                 react()
                 self._due.discard(reading)
         while self._commands:
-            self._answer(self._commands[0], active)
-            self._commands.pop(0)
+            self._carry_out(self._commands[0], active)
 
-    def _answer(self, command: _Command, active: ActiveController) -> None:
-        """Carry out one command; the answer waits until the image that shows it is published."""
+    def _carry_out(self, command: _Command, active: ActiveController) -> None:
+        """Carry out the first command; the answer waits until the image that shows it is published."""
         command.attempts += 1
         try:
             result = command.operation(active)
         except ApiError as error:
-            self._answers.append(partial(command.future.set_exception, error))
+            self._answer_first(partial(command.future.set_exception, error))
         except (NotConnected, SessionLost, Deposed, StoreFull):
             raise
         except StoreError as error:
             if command.attempts < MAX_ATTEMPTS:
                 raise
             refusal = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-            self._answers.append(partial(command.future.set_exception, refusal))
+            self._answer_first(partial(command.future.set_exception, refusal))
+        except PylogError:
+            raise
+        except Exception:  # a fault of ours: it costs the request, not the cluster one controller after the other
+            _logger.exception("command_failed broker=%d", self._broker_id)
+            message = f"broker {self._broker_id}, the controller, failed at this request; its log says why"
+            refusal = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            self._answer_first(partial(command.future.set_exception, refusal))
+            # It may have stopped between a write and its confirmation: what stands in the store counts.
+            active.reload(self._broker_id, self.cluster_id, self._config)
         else:
-            self._answers.append(partial(command.future.set_result, result))
+            self._answer_first(partial(command.future.set_result, result))
+
+    def _answer_first(self, answer: Callable[[], None]) -> None:
+        self._commands.pop(0)
+        self._answers.append(answer)
 
     def _publish(self) -> None:
         """Show the new image, then say who is controller, then answer."""

@@ -21,7 +21,7 @@ from pylog.cluster.quotas import (
     unquoted,
 )
 from pylog.errors import ApiError, ErrorCode
-from pylog.security.acl import Operation
+from pylog.security.acl import Operation, can_be_node
 from pylog.wire.api.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -155,7 +155,11 @@ def plan_change(change: QuotaChange) -> tuple[QuotaEntity, Change]:
         _check_type(part.entity_type)
         if part.entity_type in names or part.entity_name == "":
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{part.entity_type}: duplicate, or an empty name")
-        names[part.entity_type] = quoted(_address(part.entity_name) if part.entity_type == IP else part.entity_name)
+        name = quoted(_address(part.entity_name) if part.entity_type == IP else part.entity_name)
+        if not can_be_node(name):
+            message = f"{part.entity_type} {name[:100]}: the names '.' and '..', and very long ones, cannot be stored"
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        names[part.entity_type] = name
     if not names or (IP in names and len(names) > 1):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a quota is for a {USER}, a {CLIENT_ID}, or both, or for an {IP}")
     keys = IP_QUOTAS if IP in names else CLIENT_QUOTAS

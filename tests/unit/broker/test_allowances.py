@@ -195,6 +195,9 @@ class TestPlannedChange:
         [
             (change(operation("producer_byte_rate", 1.0)), "a quota is for"),
             (change(operation("producer_byte_rate", 1.0), user=""), "empty name"),
+            (change(operation("producer_byte_rate", 1.0), user="."), "cannot be stored"),
+            (change(operation("producer_byte_rate", 1.0), client_id=".."), "cannot be stored"),
+            (change(operation("producer_byte_rate", 1.0), user="u", client_id="x" * 40_000), "cannot be stored"),
             (change(operation("producer_byte_rate", 1.0), zone="a"), "entity type 'zone'"),
             (change(operation("producer_byte_rate", 1.0), ip="127.0.0.1"), "no quota of a ip"),
             (change(operation("connection_creation_rate", 1.0), user="u"), "no quota of a user"),

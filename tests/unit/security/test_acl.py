@@ -40,6 +40,7 @@ def binding(
         (binding("a/b"), "cannot be stored"),
         (binding("."), "cannot be stored"),
         (binding(".."), "cannot be stored"),
+        (binding("x" * 40_000), "cannot be stored"),
         (binding("a\0b"), "cannot be stored"),
         (binding("a\x85b"), "cannot be stored"),
         (binding("a\ud800b"), "cannot be stored"),

@@ -97,6 +97,14 @@ def test_what_exists_is_not_written_again(tree: ClusterTree, fence: Fence, broke
     assert broker.read() is None
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/../b", "a\0b"])
+def test_a_name_that_cannot_be_stored_has_no_acls_to_remove(tree: ClusterTree, fence: Fence, name: str) -> None:
+    tree.create_acls(fence, [Binding(A, READ)])
+    wanted = BindingFilter(ResourceType.TOPIC, PatternType.LITERAL, name)
+    assert tree.delete_acls(fence, [wanted]) == ([[]], {})
+    assert tree.all_acls() == {A: (READ,)}
+
+
 def test_after_a_pause_everything_is_read_again(tree: ClusterTree, fence: Fence, broker: Broker) -> None:
     broker.read()
     tree.create_acls(fence, [Binding(A, READ)])

@@ -16,7 +16,7 @@ from pylog.broker.clock import wall_ms
 from pylog.broker.control import agent as agent_module
 from pylog.broker.control import configs, formats, producer_ids, registration, topics
 from pylog.broker.control.agent import ClusterAgent, ControllerInfo
-from pylog.broker.control.controller import TopicResult
+from pylog.broker.control.controller import ActiveController, TopicResult
 from pylog.cluster import znodes
 from pylog.cluster.image import ClusterImage, topic_id_text
 from pylog.cluster.topics import ClusterConfig, NewTopic
@@ -872,6 +872,25 @@ def test_a_broken_journal_ends_the_agent_and_says_so(tmp_path: Path) -> None:
     failure = one.wait(lambda: next((what for what in one.told if isinstance(what, PylogError)), None))
     assert isinstance(failure, StorageError)
     cluster.close()
+
+
+def test_a_request_that_the_controller_stumbles_over_costs_nobody_else_anything(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+
+    def stumble(controller: ActiveController) -> None:
+        [planned], _ = controller.state.plan_topics([(NewTopic("half"), uuid.uuid4())])
+        controller.tree.create_topics(controller.fence, [planned])
+        controller.tree.store.get("/config//nobody")  # a path that no client's name should have led to
+
+    stumbled, created = one.agent.ask(stumble), one.create_topics([NewTopic("t")])
+    with pytest.raises(ApiError) as refused:
+        stumbled.result(WAIT_S)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert created.result(WAIT_S)[0].error is ErrorCode.NONE
+    assert set(one.images[-1].topics) == {"half", "t"}, "what was written before is read again"
+    assert one.controller is not None
+    assert one.controller.epoch == 1
+    assert not any(isinstance(what, PylogError) for what in one.told)
 
 
 def test_a_controller_without_room_refuses_changes_and_stays(tmp_path: Path) -> None:

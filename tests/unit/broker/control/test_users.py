@@ -58,6 +58,8 @@ def test_the_broker_derives_the_keys_and_keeps_no_salted_password() -> None:
         (upsertion(""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("*"), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("ANONYMOUS"), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (upsertion("."), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (upsertion(".."), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("ü"), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("a\nb"), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("a/b:c;d,e f%g"), ErrorCode.NONE),
