@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,9 +107,13 @@ def _look(admin: GroupAdmin, *, is_internal: bool) -> Look:
     }
     groups = admin.groups()
     committed = {}
+    deadline_s = time.monotonic() + admin.timeout_s
     for one in groups[:_MAX_GROUPS]:
-        with suppress(ApiError):  # its coordinator has just moved; the others' lag is known all the same
+        try:
             committed[one.group_id] = admin.committed(one.group_id)
+        except ApiError:  # its coordinator has just moved; the others' lag is known all the same
+            if time.monotonic() > deadline_s:
+                break  # each of the other groups might take a time-out too
     # Last, so that no commit seems to be ahead of its log.
     ends = admin.ends(list(leaders))
     return Look(time.monotonic(), ends, committed, leaders, len(groups) - len(committed))

@@ -31,6 +31,7 @@ from uuid import UUID
 from pylog.client.security import ClientSecurity, log_in
 from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError, Unreachable
 from pylog.model import IsolationLevel, NodeAddress, Offset, TopicPartition
+from pylog.wire.api.coordinator import TRANSACTION, FindCoordinatorRequest, FindCoordinatorResponse
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.offsets import (
@@ -54,6 +55,7 @@ METADATA_VERSION = 12  # with topic ids
 LIST_OFFSETS_VERSION = 5  # the last before flexible encoding
 FETCH_VERSION = 11
 EPOCH_ENDS_VERSION = 3
+FIND_COORDINATOR_VERSION = 3
 
 MAX_RESPONSE_BYTES = 256 << 20
 """A reply that claims more is refused: a fetch asks for less, and one batch that overshoots is far smaller."""
@@ -132,6 +134,20 @@ class RawBatches:
     log_start_offset: Offset
     last_stable_offset: Offset = -1
     aborted: Sequence[tuple[int, Offset]] = ()
+
+
+class CoordinatorAnswer(NamedTuple):
+    """What a coordinator answered.
+
+    Attributes:
+        broker: the coordinator.
+        body: of the answer.
+        is_repeated: whether the request may have been sent before, and been carried out without an answer.
+    """
+
+    broker: NodeAddress
+    body: memoryview
+    is_repeated: bool
 
 
 class RawClient:
@@ -290,6 +306,42 @@ class RawClient:
             return self._ask((broker.host, broker.port), request.api_key, version, request.encode(version))
         except OSError as error:
             raise Unreachable(f"broker {broker.node_id} at {broker.host}:{broker.port}: {error}") from error
+
+    def ask_coordinator(
+        self, key: str, key_type: int, request: Request, version: int, read: Callable[["CoordinatorAnswer"], _T]
+    ) -> _T:
+        """Return what *read* makes of the answer of the coordinator of a group or a transactional id.
+
+        A try looks for the coordinator and asks it: a coordinator that moved, is not ready yet or whose connection
+        broke is looked for again.
+
+        Args:
+            key: group id or transactional id.
+            key_type: `GROUP` or `TRANSACTION` of `pylog.wire.api.coordinator`.
+            request: to the coordinator.
+            version: of the request.
+            read: raises what the answer has of errors; one that is retriable begins another try.
+        """
+        find = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+        kind = "transactional id" if key_type == TRANSACTION else "group"
+        is_repeated = False
+
+        def attempt() -> _T:
+            nonlocal is_repeated
+            body = self._from_anyone(find, FIND_COORDINATOR_VERSION)
+            [found] = FindCoordinatorResponse.decode(FIND_COORDINATOR_VERSION, body).coordinators
+            raise_for(found.error_code, f"coordinator of {kind} {key!r}")
+            broker = NodeAddress(found.node_id, found.host, found.port)
+            try:
+                body = self._ask((broker.host, broker.port), request.api_key, version, request.encode(version))
+            except ConnectionRefusedError:
+                raise
+            except OSError:
+                is_repeated = True
+                raise
+            return read(CoordinatorAnswer(broker, body, is_repeated))
+
+        return self.retrying(attempt)
 
     def ask_leaders(
         self,

@@ -152,9 +152,7 @@ class ClusterSource:
         if isinstance(view.value, ApiError):
             raise view.value
         found = view.value
-        progress = self._questions.read(
-            ("progress", group_id), VIEW_MS, lambda: self._when_known().progress(self._when_known().group(group_id))
-        )
+        progress = self._questions.read(("progress", group_id), VIEW_MS, lambda: self._when_known().progress(found))
         if found.state == "Dead" and progress.value == {}:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
         return found, replace(progress, error=progress.error or view.error)
@@ -398,11 +396,7 @@ class ClusterSource:
         return reading.value
 
     def _when_known(self) -> _Admin:
-        """Return the admin client while brokers answer.
-
-        librdkafka ends the whole process by an assertion when it asks a coordinator whose connection breaks
-        (confluentinc/librdkafka issue 4605), so nobody is asked about a group while no broker answers.
-        """
+        """Return the admin client while brokers answer; else a page would wait a time-out for each of its questions."""
         self._known()
         return self._admin()
 

@@ -10,6 +10,8 @@ Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment mess
 
 import struct
 
+from pylog.model import TopicPartition
+
 CONSUMER_PROTOCOL = "consumer"
 
 
@@ -51,6 +53,28 @@ def is_assigned(raw: bytes, topic: str, partition: int) -> bool:
     except struct.error:
         pass
     return False
+
+
+def assigned_partitions(raw: bytes) -> list[TopicPartition] | None:
+    """Return the partitions of an assignment, in its order, or None if it cannot be read."""
+    found: list[TopicPartition] = []
+    try:
+        (count,) = struct.unpack_from(">i", raw, 2)
+        position = 6
+        for _ in range(min(count, len(raw))):
+            (length,) = struct.unpack_from(">h", raw, position)
+            name = raw[position + 2 : position + 2 + length]
+            position += 2 + length
+            (partitions,) = struct.unpack_from(">i", raw, position)
+            position += 4
+            if len(name) != length or not 0 <= partitions <= len(raw):
+                return None
+            topic = name.decode()
+            found += [TopicPartition(topic, one) for one in struct.unpack_from(f">{partitions}i", raw, position)]
+            position += 4 * partitions
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return found
 
 
 def is_same_subscription(protocol_type: str | None, old: bytes, new: bytes) -> bool:

@@ -131,6 +131,11 @@ class Admin:
         with self._translated():
             self._client = AdminClient(self._cluster.librdkafka(error_cb=self._errors.append))
 
+    @property
+    def timeout_s(self) -> float:
+        """How long one call may take."""
+        return self._cluster.timeout_s
+
     def cluster(self) -> ClusterView:
         """Return brokers, controller and all topics."""
         with self._translated():

@@ -1,17 +1,22 @@
 """Consumer groups as an operator sees and changes them."""
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka import TopicPartition as _TopicPartition
+from typing import TYPE_CHECKING
 
 from pylog.client.admin.cluster import Admin, OffsetRange
-from pylog.client.connection import translate
+from pylog.client.connection import Connection, translate
+from pylog.group.subscription import assigned_partitions
 from pylog.model import NodeAddress, Offset, TopicPartition
 
-_OFFSET_MISSING = 0
-"""librdkafka's offsets below this mean that there is none."""
+if TYPE_CHECKING:
+    # At run time only where a coordinator is asked: it brings the protocol's messages.
+    from pylog.client.admin.group_coordinator import GroupCoordinators
+
+_MOST_IDLE = 4
+"""Threads for which open connections to coordinators are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,11 @@ class Progress:
 class GroupAdmin(Admin):
     """Asks about groups and changes them; raises as `Admin` does."""
 
+    def __init__(self, cluster: Connection | str) -> None:
+        super().__init__(cluster)
+        self._idle: list[GroupCoordinators] = []
+        weakref.finalize(self, _close, self._idle)
+
     def groups(self) -> list[GroupListing]:
         """Return the groups of all brokers, by name.
 
@@ -85,36 +95,24 @@ class GroupAdmin(Admin):
 
     def group(self, group_id: str) -> GroupView:
         """Return one group."""
-        with self._translated():
-            found = self._client.describe_consumer_groups([group_id], request_timeout=self._cluster.timeout_s)[
-                group_id
-            ].result(self._cluster.timeout_s + 1)
-        at = found.coordinator
-        coordinator = NodeAddress(at.id, str(at.host), at.port) if at is not None and at.id >= 0 else None
+        with self._coordinators() as coordinators:
+            broker, found = coordinators.describe(group_id)
         members = tuple(
             MemberView(
                 one.member_id,
                 one.group_instance_id or None,
                 one.client_id,
-                one.host.removeprefix("/"),
-                tuple(sorted(TopicPartition(p.topic, p.partition) for p in one.assignment.topic_partitions)),
+                one.client_host.removeprefix("/"),
+                tuple(sorted(assigned_partitions(one.member_assignment) or ())),
             )
             for one in found.members
         )
-        return GroupView(group_id, _state(found.state), found.partition_assignor or "", coordinator, members)
+        return GroupView(group_id, found.group_state, found.protocol_data, broker, members)
 
     def committed(self, group_id: str) -> dict[TopicPartition, Offset]:
         """Return every offset *group_id* has committed."""
-        with self._translated():
-            found = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group_id)],
-                request_timeout=self._cluster.timeout_s,
-            )[group_id].result(self._cluster.timeout_s + 1)
-        return {
-            TopicPartition(one.topic, one.partition): one.offset
-            for one in found.topic_partitions
-            if one.offset >= _OFFSET_MISSING
-        }
+        with self._coordinators() as coordinators:
+            return coordinators.committed(group_id)
 
     def progress(self, group: GroupView) -> dict[TopicPartition, Progress]:
         """Return how far *group* is in every partition it committed or reads."""
@@ -129,22 +127,43 @@ class GroupAdmin(Admin):
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, if it has.
         """
-        wanted = [_TopicPartition(one.topic, one.partition, offset) for one, offset in offsets.items()]
-        with self._translated():
-            found = self._client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group_id, wanted)],
-                request_timeout=self._cluster.timeout_s,
-            )[group_id].result(self._cluster.timeout_s + 1)
-        for one in found.topic_partitions:
-            if one.error is not None:
-                raise translate(one.error, self._cluster)
+        with self._coordinators() as coordinators:
+            coordinators.commit(group_id, offsets)
 
     def delete_group(self, group_id: str) -> None:
         """Delete a group without members, and its offsets."""
-        with self._translated():
-            self._client.delete_consumer_groups([group_id], request_timeout=self._cluster.timeout_s)[group_id].result(
-                self._cluster.timeout_s + 1
-            )
+        with self._coordinators() as coordinators:
+            coordinators.delete(group_id)
+
+    @contextmanager
+    def _coordinators(self) -> Iterator["GroupCoordinators"]:
+        """Lend what asks coordinators, to one thread.
+
+        librdkafka is not asked: it ends the whole process by an assertion when the connection breaks of a coordinator
+        that an admin client asks (confluentinc/librdkafka, issue 4605).
+        """
+        from pylog.client.admin.group_coordinator import GroupCoordinators
+
+        try:
+            coordinators = self._idle.pop()
+        except IndexError:
+            coordinators = GroupCoordinators(self._cluster)
+        try:
+            yield coordinators
+        except BaseException:
+            coordinators.close()  # an answer may still be under way
+            raise
+        finally:
+            # It keeps its connections: `pylog top` asks for a thousand groups at each look.
+            if len(self._idle) < _MOST_IDLE:
+                self._idle.append(coordinators)
+            else:
+                coordinators.close()
+
+
+def _close(idle: list["GroupCoordinators"]) -> None:
+    for coordinators in idle:
+        coordinators.close()
 
 
 def _state(state: object) -> str:

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection, as_connection
-from pylog.client.raw import METADATA_VERSION, RawClient, RawConfig, raise_for
+from pylog.client.raw import METADATA_VERSION, CoordinatorAnswer, RawClient, RawConfig, raise_for
 from pylog.errors import ApiError, ErrorCode, PylogError
 from pylog.model import NO_LEADER, TRANSACTIONS_TOPIC, NodeAddress, Offset, TopicPartition
-from pylog.wire.api.coordinator import TRANSACTION, FindCoordinatorRequest, FindCoordinatorResponse
+from pylog.wire.api.coordinator import TRANSACTION
 from pylog.wire.api.message import Request
 from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pylog.wire.api.producers import (
@@ -41,7 +41,6 @@ from pylog.wire.api.transactions import (
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 """States of an id whose transaction is open in some partition."""
 
-_FIND_VERSION = 3
 _INIT_VERSION = 4
 _LIST_VERSION = 0
 _DESCRIBE_VERSION = 0
@@ -126,9 +125,16 @@ class TransactionAdmin:
             ApiError: TRANSACTIONAL_ID_NOT_FOUND.
         """
         with self._client() as client:
-            broker = _coordinator(client, transactional_id)
-            for view in _described(client, broker, [transactional_id]):
-                return view
+            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            views = client.ask_coordinator(
+                transactional_id,
+                TRANSACTION,
+                request,
+                _DESCRIBE_VERSION,
+                lambda answer: list(_views(answer.body, answer.broker)),
+            )
+        for view in views:
+            return view
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!r} is not known")
 
     def open(self, partitions: Iterable[TopicPartition] | None = None) -> list[OpenTransaction]:
@@ -190,8 +196,10 @@ class TransactionAdmin:
             ApiError: the coordinator refuses.
         """
         with self._client() as client:
+            name = view.transactional_id
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=view.timeout_ms)
             # The first answer says that the transaction is being aborted; the retry comes when it is.
-            client.retrying(lambda: _fence(client, view))
+            client.ask_coordinator(name, TRANSACTION, request, _INIT_VERSION, lambda answer: _fenced(answer, name))
 
     def abort_in_partition(self, transaction: OpenTransaction) -> None:
         """Write the marker that aborts a hanging transaction where it hangs.
@@ -302,23 +310,15 @@ def _require_right(client: RawClient, broker: NodeAddress) -> None:
         raise CoordinatorsUnclear("this user may not describe every transactional id")
 
 
-def _coordinator(client: RawClient, transactional_id: str) -> NodeAddress:
-    request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION, coordinator_keys=[transactional_id])
-
-    def ask() -> NodeAddress:
-        [found] = FindCoordinatorResponse.decode(_FIND_VERSION, client.ask(request, _FIND_VERSION)).coordinators
-        raise_for(found.error_code, f"coordinator of transactional id {transactional_id!r}")
-        return NodeAddress(found.node_id, found.host, found.port)
-
-    return client.retrying(ask)
-
-
 def _described(client: RawClient, broker: NodeAddress, names: Sequence[str]) -> Iterator[TransactionView]:
     """Yield what a coordinator knows of ids; one that has gone meanwhile, or moved away, is left out."""
     if not names:
         return
     request = DescribeTransactionsRequest(transactional_ids=list(names))
-    body = client.ask_broker(broker, request, _DESCRIBE_VERSION)
+    yield from _views(client.ask_broker(broker, request, _DESCRIBE_VERSION), broker)
+
+
+def _views(body: memoryview, broker: NodeAddress) -> Iterator[TransactionView]:
     for one in DescribeTransactionsResponse.decode(_DESCRIBE_VERSION, body).transaction_states:
         if one.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             continue
@@ -339,11 +339,9 @@ def _view(found: DescribedTransaction, coordinator: int) -> TransactionView:
     )
 
 
-def _fence(client: RawClient, view: TransactionView) -> None:
-    broker = _coordinator(client, view.transactional_id)
-    request = InitProducerIdRequest(transactional_id=view.transactional_id, transaction_timeout_ms=view.timeout_ms)
-    answer = InitProducerIdResponse.decode(_INIT_VERSION, client.ask_broker(broker, request, _INIT_VERSION))
-    raise_for(answer.error_code, f"transactional id {view.transactional_id!r}")
+def _fenced(answer: CoordinatorAnswer, transactional_id: str) -> None:
+    found = InitProducerIdResponse.decode(_INIT_VERSION, answer.body)
+    raise_for(found.error_code, f"transactional id {transactional_id!r}")
 
 
 def _producers_request(partitions: Mapping[str, Sequence[int]]) -> Request:

@@ -13,11 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest as KafkaPythonFetchRequest
 
-from pylog.client.raw import RawClient, RawConfig, encode_fetch, frame, parse_bootstrap, parse_fetched
+from pylog.client.raw import (
+    CoordinatorAnswer,
+    RawClient,
+    RawConfig,
+    encode_fetch,
+    frame,
+    parse_bootstrap,
+    parse_fetched,
+    raise_for,
+)
 from pylog.errors import ApiError, ConfigError, ErrorCode, OffsetOutOfRange, ProtocolError, Unreachable
 from pylog.model import IsolationLevel, TopicPartition
 from pylog.wire import fetch as server_side
 from pylog.wire.api import ApiKey, RequestHeader, encode_response, parse_request_header
+from pylog.wire.api.coordinator import GROUP, Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from pylog.wire.api.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from pylog.wire.api.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -265,6 +276,64 @@ def test_a_moved_leader_is_found_again() -> None:
         old.on(ApiKey.FETCH, fetched(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
         new.on(ApiKey.FETCH, fetched(b"moved"))
         assert bytes(raw.fetch({LOGINS: 1})[LOGINS].records) == b"moved"
+
+
+@pytest.mark.parametrize("refusal", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None])
+def test_a_coordinator_that_moves_is_looked_for_and_asked_again(refusal: ErrorCode | None) -> None:
+    with brokers(2) as (old, new), client(old) as raw:
+        old.on(
+            ApiKey.FIND_COORDINATOR,
+            coordinator(old, error=ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            coordinator(old),
+            coordinator(new),
+        )
+        old.on(ApiKey.DESCRIBE_GROUPS, closes if refusal is None else described(refusal))
+        new.on(ApiKey.DESCRIBE_GROUPS, described())
+        port, is_repeated = raw.ask_coordinator("readers", GROUP, DescribeGroupsRequest(groups=["readers"]), 4, seen)
+        assert (port, is_repeated) == (new.port, refusal is None)
+        assert old.asked.count(ApiKey.FIND_COORDINATOR) == 3
+
+
+def test_a_coordinator_that_refuses_connections_has_carried_nothing_out() -> None:
+    with brokers(2) as (gone, there), client(there) as raw:
+        gone.close()
+        there.on(ApiKey.FIND_COORDINATOR, coordinator(gone), coordinator(there))
+        there.on(ApiKey.DESCRIBE_GROUPS, described())
+        request = DescribeGroupsRequest(groups=["readers"])
+        assert raw.ask_coordinator("readers", GROUP, request, 4, seen) == (there.port, False)
+
+
+def test_a_refusal_to_name_the_coordinator_is_said_at_once() -> None:
+    with brokers(1) as (broker,), client(broker) as raw:
+        broker.on(ApiKey.FIND_COORDINATOR, coordinator(broker, error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        with pytest.raises(ApiError, match="coordinator of group 'readers': GROUP_AUTHORIZATION_FAILED"):
+            raw.ask_coordinator("readers", GROUP, DescribeGroupsRequest(groups=["readers"]), 4, seen)
+        assert broker.asked == [ApiKey.FIND_COORDINATOR]
+
+
+def seen(answer: CoordinatorAnswer) -> tuple[int, bool]:
+    [group] = DescribeGroupsResponse.decode(4, answer.body).groups
+    raise_for(group.error_code, "group")
+    return answer.broker.port, answer.is_repeated
+
+
+def coordinator(broker: ScriptedBroker, error: ErrorCode = ErrorCode.NONE) -> Answer:
+    def answer(header: RequestHeader, body: memoryview) -> bytes:
+        [key] = FindCoordinatorRequest.decode(header.api_version, body).coordinator_keys
+        found = Coordinator(key=key, node_id=0, host="127.0.0.1", port=broker.port, error_code=error)
+        response = FindCoordinatorResponse(coordinators=[found])
+        return sized(encode_response(response, header.correlation_id, header.api_version))
+
+    return answer
+
+
+def described(error: ErrorCode = ErrorCode.NONE) -> Answer:
+    def answer(header: RequestHeader, body: memoryview) -> bytes:
+        [name] = DescribeGroupsRequest.decode(header.api_version, body).groups
+        response = DescribeGroupsResponse(groups=[DescribedGroup(group_id=name, error_code=error)])
+        return sized(encode_response(response, header.correlation_id, header.api_version))
+
+    return answer
 
 
 def test_an_election_is_waited_for() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from pylog.errors import ErrorCode
 from pylog.group.state import NEVER_MS, Group, GroupConfig, State
-from pylog.group.subscription import is_assigned, is_same_subscription, subscribed_topics
+from pylog.group.subscription import assigned_partitions, is_assigned, is_same_subscription, subscribed_topics
+from pylog.model import TopicPartition
 from pylog.wire.api.groups import JoinGroupRequest
 from tests.unit.group.members import CURRENT, REBALANCE_MS, SESSION_MS, Table, group_of
 
@@ -588,6 +589,17 @@ def test_an_assignment_is_read_as_far_as_it_goes() -> None:
     for place in range(len(ASSIGNMENT)):  # lengths and counts that lie
         for byte in (0x00, 0x7F, 0x80, 0xFF):
             assert is_assigned(ASSIGNMENT[:place] + bytes([byte]) + ASSIGNMENT[place + 1 :], "d", 3) is False
+
+
+def test_the_partitions_of_an_assignment_are_read_whole_or_not_at_all() -> None:
+    whole = [TopicPartition("a", 0), TopicPartition("a", 7), TopicPartition("bc", 3)]
+    assert assigned_partitions(ASSIGNMENT) == whole
+    assert assigned_partitions(bytes.fromhex("0001 00000000 ffffffff")) == []
+    for end in range(len(ASSIGNMENT) - 4):  # the last four bytes are the user data's size
+        assert assigned_partitions(ASSIGNMENT[:end]) is None
+    for place in range(2, len(ASSIGNMENT) - 4):
+        changed = ASSIGNMENT[:place] + b"\xff" + ASSIGNMENT[place + 1 :]
+        assert assigned_partitions(changed) != whole
 
 
 def test_subscriptions_are_read_as_far_as_they_go() -> None:
