@@ -85,6 +85,7 @@ class Producer:
         self._partitioner = partitioner
         self._serializer = serializer
         self._partition_counts: dict[str, tuple[int, float]] = {}
+        self._raised: BaseException | None = None
         self.failed_count = 0
         self.first_error: PylogError | None = None
         self.first_failed: tuple[str, int] | None = None
@@ -288,16 +289,23 @@ class Producer:
         self.poll(0)
 
     def poll(self, timeout_s: float) -> None:
-        """Take notice of failures, waiting for the first of them at most *timeout_s*."""
-        self._producer.poll(timeout_s)
+        """Take notice of failures, waiting for the first of them at most *timeout_s*.
+
+        Raises:
+            BaseException: what an *on_delivery* of `send` raised.
+        """
+        self._calling_back(self._producer.poll, timeout_s)
 
     def flush(self, timeout_s: float = -1) -> int:
         """Wait until nothing is under way, at most *timeout_s* (-1: until each is acknowledged or has failed).
 
         Returns:
             How many records are still under way.
+
+        Raises:
+            BaseException: what an *on_delivery* of `send` raised; the other records are still under way, or have ended.
         """
-        return self._producer.flush(timeout_s)
+        return self._calling_back(self._producer.flush, timeout_s)
 
     def close(self) -> None:
         """Flush, and raise the first error if any record failed."""
@@ -308,7 +316,25 @@ class Producer:
     def _told(self, on_delivery: OnDelivery, error: KafkaError | None, record: _Record) -> None:
         if not self._is_sync:  # there `send` has raised it
             self._delivered(error, record)
-        on_delivery(None if error is None else translate(error, self._cluster))
+        try:
+            on_delivery(None if error is None else translate(error, self._cluster))
+        except BaseException as raised:
+            # confluent-kafka 2.16 makes a SystemError of some of it in flush, and may drop it in poll.
+            self._raised = self._raised or raised
+            raise
+
+    def _calling_back(self, serve: Callable[[float], int], timeout_s: float) -> int:
+        """Return what *serve* does, which calls back; raise what a callback raised, if one did."""
+        try:
+            count = serve(timeout_s)
+        except BaseException:
+            if self._raised is None:
+                raise
+            count = 0
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+        return count
 
     def note_failure(self, error: KafkaError) -> None:
         """Count a record that failed."""

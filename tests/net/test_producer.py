@@ -1,7 +1,9 @@
 """The library's producer against a real broker: acknowledgements, partitions, serializers."""
 
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -10,10 +12,12 @@ from pylog.client.admin.cluster import Admin
 from pylog.client.connection import ClientError, Connection
 from pylog.client.consumer import Consumer
 from pylog.client.partitioner import RoundRobin, by_key
+from pylog.client.producer import OnDelivery
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError
 from pylog.testing import BrokerProcess
 
 PARTITIONS = 5
+WAYS = ["flush", "close", "poll"]
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +58,33 @@ def test_sync_raises_what_became_of_the_message(broker: BrokerProcess, topic: st
     producer.send(topic, Message(b"somewhere", partition=1))
     producer.close()
     assert read(broker, topic) == [(1, None, b"somewhere")]
+
+
+def exits(error: PylogError | None) -> None:
+    sys.exit(3)
+
+
+def looks_up(error: PylogError | None) -> None:
+    codes: dict[str, int] = {}
+    codes["missing"]
+
+
+@pytest.mark.parametrize(("callback", "kind", "told"), [(exits, SystemExit, "3"), (looks_up, KeyError, "missing")])
+@pytest.mark.parametrize("serve", [Producer.flush, Producer.close, partial(Producer.poll, timeout_s=10)], ids=WAYS)
+def test_what_a_callback_raises_is_raised_as_it_is(
+    broker: BrokerProcess,
+    topic: str,
+    callback: OnDelivery,
+    kind: type[BaseException],
+    told: str,
+    serve: Callable[[Producer], object],
+) -> None:
+    producer = Producer(broker.bootstrap, reports_success=True)
+    producer.send(topic, b"x", on_delivery=callback)
+    with pytest.raises(kind, match=told):
+        serve(producer)
+    producer.send(topic, b"y")
+    assert producer.flush(10) == 0  # and once only
 
 
 def test_keys_land_where_librdkafka_and_java_put_them(broker: BrokerProcess, topic: str) -> None:
