@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ENSEMBLES = ("live1", "live2", "live3", "offline1")
 # Read by group_vars.
-SECRETS = (ROOT / ".local" / "cluster.secret", ROOT / ".local" / "spark.secret")
+SECRETS = tuple(ROOT / ".local" / f"{name}.secret" for name in ("cluster", "spark", "backup"))
 # Made once for this checkout too: the authority of its certificates, passwords of the programs' users and of `demo`.
 AUTHORITY = ROOT / ".local" / "ca"
 PASSWORDS = ROOT / ".local" / "users"

@@ -754,8 +754,8 @@ def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, 
 def notes(question: Mapping[str, Any]) -> list[Finding]:
     """Return rows that stop nobody.
 
-    These are hosts that are away, judged by the inventory alone, short secrets in use, keys of passwords in backups
-    that are not encrypted, and pages of a secured cluster that everybody can read.
+    These are hosts that are away, judged by the inventory alone, short secrets in use, and pages of a secured cluster
+    that everybody can read.
     """
     remedy = "once it is back, run again without -e away"
     known = set(question.get("away", ())) & question["hosts"].keys()
@@ -763,7 +763,6 @@ def notes(question: Mapping[str, Any]) -> list[Finding]:
     hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
     short = [host for host in hosts if host.facts and short_secret(host, question["groups"])]
     rows += [_short(host, "change it: handbook, Another cluster secret") for host in short]
-    rows += open_backups(hosts, question["groups"])
     return rows + [row for host in hosts for row in open_pages(host, question["groups"])]
 
 
@@ -798,7 +797,7 @@ def open_backups(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> 
         and not {"backup_keys", ALL} & host.unreadable.keys()
     }
     for place in sorted(is_open):
-        found = "not set: backups of metadata hold the SCRAM keys of all users in clear"
+        found = "not set: backups of metadata would hold the SCRAM keys of all users in clear"
         wanted = "a list of secrets that encrypt them"
         yield Finding(
             place, "variable backup_keys", found, wanted, "openssl rand -hex 32 makes one; keep it in a vault"
@@ -840,6 +839,7 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     now = dt.datetime.fromtimestamp(int(question.get("now_ms", 0)) / 1000, dt.UTC)
     named = {host.name: host for host in hosts}
     around += [*half_secured(hosts, groups), *passwords(named, groups), *authority(hosts, now)]
+    around += open_backups(hosts, groups)
     for host in hosts:
         around += certificates(host, named, groups, now)
     return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
