@@ -306,6 +306,13 @@ CONNECTORS_UNWELL = Fault(
     "A connector or one of its tasks has failed, is not placed on a worker yet, or is not in the state it should have.",
     "The lines above name connector, task, worker and cause. Mend the cause, then `pylog connect restart NAME`.",
 )
+RIGHTS_LACKING = Fault(
+    223,
+    "users of the group lack rights in the other cluster",
+    "An ACL lets them read in the cluster that the group would leave, and none does in the one that it would enter.",
+    "Give them the rights that are listed: `pylog acl add`, or `users_wanted` in the inventory. A super user "
+    "needs none.",
+)
 WORKER_AWAY = Fault(
     108,
     "no worker of Kafka Connect answers",

@@ -152,6 +152,40 @@ def move(
     note(f"moved group {group} to {enters.name}" if execute else "nothing was changed: add --execute to do it")
 
 
+@app.command(epilog="Example: pylog mirror rights readers --config /etc/pylog/mirror.yml")
+def rights(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    config: ConfigFile,
+    back: Annotated[bool, typer.Option("--back", help="From the target to the source, not to the target.")] = False,
+    format: FormatOption = None,
+) -> None:
+    """Show what users of a group lack in the other cluster to go on reading there; fail if they lack something.
+
+    Its users are those whom an ACL lets read in the group: whoever is a super user is not seen.
+    """
+    from pylog.config import load_mirror_config
+    from pylog.mirror import move as moving
+    from pylog.mirror import rights as comparing
+
+    loaded = load_mirror_config(config)
+    way = moving.Way.BACK if back else moving.Way.OVER
+    leaves, enters = way.ends(loaded)
+    with told_to_the_user(enters.connection.bootstrap), progress("comparing rights"):
+        found = comparing.check(loaded, group, way)
+    rows = [one._asdict() for one in found or ()]
+    columns = [Column(name) for name in comparing.Lack._fields]
+    emit(format_of(format), rows, lambda is_wide: table(rows, columns, is_wide))
+    if found is None:
+        note(f"not compared: {leaves.name} or {enters.name} has no authorizer")
+    elif found:
+        raise Failure(
+            faults.RIGHTS_LACKING,
+            where=enters.name,
+            found=f"{len(found)} rights or logins that users of group {group} have in {leaves.name} alone",
+            wanted="in both",
+        )
+
+
 _MOVED = ("topic", "partition", "source_offset", "target_offset", "left", "mapped")
 _PROVED = ("unread", "reread", "lost")
 
