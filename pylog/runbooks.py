@@ -597,7 +597,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         decide="ZooKeeper without a majority: nobody can be elected. Else one that was elected cannot write its "
         "topic `_schemas`.",
         act="Mend ZooKeeper or the topic's replicas; then restart one registry after the other.",
-        verify="`curl http://HOST:8081/subjects` answers on each, and a schema can be registered.",
+        verify="The metric `pylog_registry_is_primary` is 1 on one of the hosts and 0 on the others, and a schema can "
+        "be registered.",
     ),
     "PylogRegistryFollowsLate": Runbook(
         what="the registry on HOST has not heard of the one that it follows for minutes",
