@@ -10,12 +10,14 @@ first=$(jq -r '[.hosts | to_entries[] | select(.key | startswith("live"))][0].va
 echo
 if [[ "${SECURITY:-none}" == none ]]; then
   registry="curl http://$first:8081/subjects                     the schema registry"
+  watch="http://$prometheus:9090/alerts           Prometheus, and what it watches for"
   cat <<END
 The cluster in a browser: http://127.0.0.1:8085/ once this runs
   .venv/bin/pylog console --payloads --bootstrap $first:9092
 END
 else
   registry="curl --cacert .local/ca/ca.pem -u \"demo:\$(cat .local/users/demo.password)\" https://$first:8081/subjects      the schema registry"
+  watch='make shell HOST=live2                    Prometheus answers that host alone: curl 127.0.0.1:9090/api/v1/alerts'
   cat <<END
 The cluster in a browser: https://$prometheus:8085/
   log in as demo, with the password in .local/users/demo.password; the page's authority is .local/ca/ca.pem
@@ -58,7 +60,7 @@ Where to look
   make status                              units, ports and disks of every host
   make logs HOST=live1 UNIT=pylog-broker@1 a broker's journal (FOLLOW=1 goes on)
   make shell HOST=live1                    a root shell
-  http://$prometheus:9090/alerts           Prometheus, and what it watches for
+  $watch
 
 What to try next, from this machine
   .venv/bin/pylog topic list --bootstrap $first:9092

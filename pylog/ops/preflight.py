@@ -754,16 +754,14 @@ def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, 
 def notes(question: Mapping[str, Any]) -> list[Finding]:
     """Return rows that stop nobody.
 
-    These are hosts that are away, judged by the inventory alone, short secrets in use, and pages of a secured cluster
-    that everybody can read.
+    These are hosts that are away, judged by the inventory alone, and short secrets in use.
     """
     remedy = "once it is back, run again without -e away"
     known = set(question.get("away", ())) & question["hosts"].keys()
     rows = [Finding(name, "away", "as -e away says", "not asked, counted as lost", remedy) for name in sorted(known)]
     hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
     short = [host for host in hosts if host.facts and short_secret(host, question["groups"])]
-    rows += [_short(host, "change it: handbook, Another cluster secret") for host in short]
-    return rows + [row for host in hosts for row in open_pages(host, question["groups"])]
+    return rows + [_short(host, "change it: handbook, Another cluster secret") for host in short]
 
 
 def open_pages(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -777,8 +775,8 @@ def open_pages(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Find
         text, _, port = str(host.variables.get(name, _LOOPBACK)).rpartition(":")
         listens = numeric(text.strip("[]"))
         if listens is None or not listens.is_loopback:
-            found = f"{what} at {text}:{port} shows all metrics to whoever reaches it, without login or encryption"
-            remedy = "take it out, and reach the page by SSH or behind a proxy that asks for a login"
+            found = f"{what} at {text}:{port} would answer whoever reaches it, without login or encryption"
+            remedy = "take it out, and reach the page by SSH, or by a proxy on its host that asks for a login"
             yield Finding(host.name, f"variable {name}", found, "an address of loopback", remedy)
 
 
@@ -841,7 +839,7 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     around += [*half_secured(hosts, groups), *passwords(named, groups), *authority(hosts, now)]
     around += open_backups(hosts, groups)
     for host in hosts:
-        around += certificates(host, named, groups, now)
+        around += [*certificates(host, named, groups, now), *open_pages(host, groups)]
     return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
 
 
