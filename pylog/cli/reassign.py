@@ -115,7 +115,7 @@ def reassign(
             current = {one: current[one] for one in chosen_partitions}
         brokers = [one.node_id for one in view.brokers]
         moves = (
-            _read_plan(plan, current, brokers)
+            _read_plan(plan, current, moving.keys(), brokers)
             if plan
             else _make_plan(current, brokers, to, drain or [], replication_factor, admin.places())
         )
@@ -164,8 +164,10 @@ def _make_plan(
         raise _impossible(str(error), known) from error
 
 
-def _read_plan(path: Path, current: Placement, known: list[int]) -> dict[TopicPartition, tuple[int, ...]]:
-    """Read Kafka's JSON; what is so already is left out.
+def _read_plan(
+    path: Path, current: Placement, moving: Set[TopicPartition], known: list[int]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Read Kafka's JSON; what is so already is left out, but not what is still on its way there.
 
     plan => {"version": 1, "partitions": [{"topic": string, "partition": int, "replicas": [int]}]}
     """
@@ -189,7 +191,8 @@ def _read_plan(path: Path, current: Placement, known: list[int]) -> dict[TopicPa
     for one, replicas in wanted.items():
         if not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(known):
             raise _impossible(f"{one} on {', '.join(map(str, replicas)) or 'none'}", known)
-    return {one: replicas for one, replicas in wanted.items() if replicas != tuple(current[one])}
+    # Ordered anew, a move lets go of brokers that have it waiting and do not come back.
+    return {one: replicas for one, replicas in wanted.items() if one in moving or replicas != tuple(current[one])}
 
 
 def _show_plan(format: Format, current: Placement, moves: Placement) -> None:

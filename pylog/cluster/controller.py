@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pylog.cluster.election import elect, elect_doubtful, elect_first, elect_preferred
 from pylog.cluster.formats import level_to_finalize
-from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, ClusterImage, DeletedTopic, PartitionImage, TopicImage
+from pylog.cluster.image import FIRST_LEVEL, BrokerInfo, ClusterImage, DeletedTopic, Move, PartitionImage, TopicImage
 from pylog.cluster.quotas import ClientQuotas, QuotaEntity
 from pylog.cluster.reassignment import begin_move, finish_move
 from pylog.cluster.topics import UNCLEAN_ELECTION, ClusterConfig, NewTopic, plan_growth, plan_topic
@@ -186,7 +186,8 @@ class Controller:
             may_lose = self._may_lose(topic)
             for number, partition in topic.partitions.items():
                 doubtful = unclean if partition.leader == NO_LEADER else unreported
-                after = elect(partition, live, bounced=bounced, doubtful=doubtful, unclean=may_lose)
+                move = topic.moves.get(number, Move())
+                after = elect(partition, live, bounced=bounced, doubtful=doubtful, move=move, unclean=may_lose)
                 if after is not partition:
                     changes.append(StateChange(name, number, after))
         return changes
@@ -264,13 +265,13 @@ class Controller:
         for name, number in asked:
             topic = self.topics.get(name)
             state = topic.partitions.get(number) if topic is not None and name not in self.deletions else None
-            if state is None:
+            if topic is None or state is None:
                 results[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             if unclean and name == TRANSACTIONS_TOPIC and state.leader == NO_LEADER:
                 after: PartitionImage | ErrorCode = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
             else:
-                after = self._elect_now(state, unclean=unclean)
+                after = self._elect_now(state, topic.moves.get(number, Move()), unclean=unclean)
             if isinstance(after, PartitionImage):
                 changes[name, number] = StateChange(name, number, after)
                 after = ErrorCode.NONE
@@ -278,11 +279,11 @@ class Controller:
                 results[name, number] = after
         return list(changes.values()), results
 
-    def _elect_now(self, state: PartitionImage, *, unclean: bool) -> PartitionImage | ErrorCode:
+    def _elect_now(self, state: PartitionImage, move: Move, *, unclean: bool) -> PartitionImage | ErrorCode:
         if unclean:
             if state.leader != NO_LEADER:
                 return ErrorCode.ELECTION_NOT_NEEDED
-            after = elect(state, self.brokers, unclean=True)
+            after = elect(state, self.brokers, move=move, unclean=True)
             return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if after.leader == NO_LEADER else after
         preferred = elect_preferred(state, self.brokers.keys() - self._doubtful(state))
         if preferred is None:

@@ -7,7 +7,7 @@ its last members are gone it names them, and the partition waits for one of them
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pylog.cluster.image import PartitionImage
+from pylog.cluster.image import Move, PartitionImage
 from pylog.model import NO_LEADER
 
 
@@ -18,6 +18,7 @@ def elect(
     leaving: Collection[int] = frozenset(),
     bounced: Collection[int] = frozenset(),
     doubtful: Collection[int] = frozenset(),
+    move: Move = Move(),  # noqa: B008  (it cannot be changed)
     unclean: bool = False,
 ) -> PartitionImage:
     """Return the partition's state as it should be with these brokers; itself if nothing is to change.
@@ -34,6 +35,7 @@ def elect(
             leads anew.
         doubtful: live brokers whose logs may have lost their ends in an unclean stop: they leave every ISR that has
             another member alive, and lead nothing; see `elect_doubtful`.
+        move: where the partition is on its way to, if it is.
         unclean: elect any live replica when no ISR member lives, and lose what only the ISR had.  One that lives and is
             in doubt soon says what it has; until then it must not lead on in its old epoch, in which others may have
             records that it lost.
@@ -50,7 +52,10 @@ def elect(
         if leader != NO_LEADER and doubtful:
             isr = tuple(broker for broker in isr if broker not in doubtful)
         if leader == NO_LEADER and unclean and not any(one in live for one in isr):
-            leader = _first(partition.replicas, live)
+            # One that goes has its log deleted at the end of the move, so it is passed over for none that also had all.
+            # One that comes may have next to nothing.
+            had_all = tuple(broker for broker in partition.replicas if broker not in move.adding)
+            leader = _first((*move.removing, *had_all, *move.adding), live)
             isr = partition.isr if leader == NO_LEADER else (leader,)
     is_in_doubt = any(broker in doubtful and broker not in isr for broker in partition.isr)
     if leader == partition.leader and not is_in_doubt and (leader == NO_LEADER or leader not in bounced):

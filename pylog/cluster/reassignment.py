@@ -3,6 +3,9 @@
 While a partition moves, its replicas are those it shall have, followed by those it had and shall lose.  Who is new
 joins the ISR like any follower; once all that shall hold it are in sync, the others go, and leadership with them.
 
+An unclean election may have put who is new into the ISR with next to nothing.  Then those that held the partition
+before the move keep what they have until one of them is in sync again, or somebody orders a move anew.
+
 Who is new may have been a replica before and still be about to delete what it had: it has not heard yet that it was
 taken away, or a fetch of before is still on its way.  So a new leader epoch begins whenever replicas come, in which
 nobody fetches who does not know of this move.
@@ -23,7 +26,9 @@ from pylog.model import NO_LEADER
 def begin_move(topic: TopicImage, number: int, wanted: Sequence[int] | None, live: Collection[int]) -> TopicImage:
     """Return *topic* with one partition on its way to *wanted*; its state may have another ISR and leader.
 
-    A move that is under way already is replaced: it starts where the partition was before.
+    A move that is under way already is replaced: it starts where the partition was before.  Where a broker leads that
+    the former move added, and none is in sync that had the partition before, it starts from who is in sync: that is how
+    an operator lets go of brokers that will not come back.
 
     Args:
         topic: as it is.
@@ -41,6 +46,8 @@ def begin_move(topic: TopicImage, number: int, wanted: Sequence[int] | None, liv
     if wanted is None and before is None:
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{topic.name}-{number} is not being reassigned")
     origin = _without(state.replicas, before.adding if before else ())
+    if wanted is not None and state.leader != NO_LEADER and not set(origin) & set(state.isr):
+        origin = tuple(broker for broker in state.replicas if broker in state.isr)
     target = origin if wanted is None else tuple(wanted)
     _check(topic.name, number, state, target, live)
     replicas = (*target, *_without(origin, target))
@@ -64,11 +71,14 @@ def begin_move(topic: TopicImage, number: int, wanted: Sequence[int] | None, liv
 def finish_move(topic: TopicImage, number: int, live: Collection[int]) -> TopicImage | None:
     """Return *topic* with the move of one partition done, or None while it cannot be.
 
-    It is done when every broker that shall hold the partition is in sync, and one of them can lead.
+    It is done when every broker that shall hold the partition is in sync, and one of them can lead.  One that held it
+    before has to be in sync too: without any, an unclean election may be what put the others into the ISR.
     """
-    state = topic.partitions[number]
-    target = _without(state.replicas, topic.moves[number].removing)
+    state, move = topic.partitions[number], topic.moves[number]
+    target = _without(state.replicas, move.removing)
     if not set(target) <= set(state.isr):
+        return None
+    if set(state.isr) <= set(move.adding):
         return None
     after = _restrict(state, target, live)
     if after is None or after.leader == NO_LEADER:

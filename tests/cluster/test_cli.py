@@ -1,5 +1,6 @@
 """Commands that need more than one broker, or ZooKeeper."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_partitions_are_spread_drained_and_multiplied(pylog: Command, brokers: B
     assert len(pylog("consume", "spread", "-e").text) == 6000
 
 
-def test_a_move_is_shown_and_called_off(pylog: Command, brokers: Brokers) -> None:
+def test_a_move_is_shown_and_called_off(pylog: Command, brokers: Brokers, tmp_path: Path) -> None:
     create(brokers[1], "slow", 1)
     wait_for(lambda: is_in_sync(brokers, "slow"), "all in sync")
     pylog("produce", "slow", stdin=(b"x" * 100_000 + b"\n") * 200)
@@ -84,6 +85,11 @@ def test_a_move_is_shown_and_called_off(pylog: Command, brokers: Brokers) -> Non
     again = pylog(*reassign, "--to", str(there), "--throttle", "200000", "--execute")
     assert again.notes == "1 partitions are on their way there\n", "replicas that go are not counted as wanted"
     wait_for(lambda: "200000" in pylog("config", "describe", "broker", "1").text, "the rate has changed")
+    plan = tmp_path / "plan.json"
+    rows = [{"topic": "slow", "partition": 0, "replicas": [there]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    ordered_anew = pylog("partition", "reassign", "--plan", str(plan), "--no-wait", "--execute")
+    assert ordered_anew.notes == "1 of 1 moves began\n"
     status = pylog(*reassign, "--status", "--unthrottle", "--format", "json")
     assert len(throttles(pylog, "slow")) == 2, "not while it is on the move"
     assert status.json["partitions"] == [

@@ -371,6 +371,22 @@ MUTANTS: Sequence[Mutant] = (
         seed=2,
     ),
     Mutant(
+        "end-a-move-by-those-who-came-alone",
+        "cluster/reassignment.py",
+        "finish_move",
+        "if set(state.isr) <= set(move.adding):",
+        "if not state.isr:",
+        story="elect-uncleanly-the-only-copy-that-has-just-begun",
+    ),
+    Mutant(
+        "elect-whom-a-move-adds-first",
+        "cluster/election.py",
+        "elect",
+        "leader = _first((*move.removing, *had_all, *move.adding), live)",
+        "leader = _first(partition.replicas, live)",
+        story="elect-uncleanly-beside-a-copy-that-has-just-begun",
+    ),
+    Mutant(
         "keep-whom-a-called-off-move-added",
         "cluster/reassignment.py",
         "begin_move",

@@ -17,7 +17,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import beginnings, groups, members, orders, tails, touch, transactions, trims, wishes
+from tests.sim import beginnings, groups, members, moves, orders, tails, touch, transactions, trims, wishes
 from tests.sim.checks import MEMBERS_S
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
@@ -428,6 +428,8 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         beginnings.come_up_with_the_clock_ahead,
         beginnings.compact_with_the_clock_set_ahead,
         beginnings.create_where_nothing_opens,
+        moves.elect_uncleanly_beside_a_copy_that_has_just_begun,
+        moves.elect_uncleanly_the_only_copy_that_has_just_begun,
         orders.commit_while_a_commit_waits,
         orders.remake_while_a_checkpoint_is_written,
         orders.send_a_batch_again_behind_a_new_one,

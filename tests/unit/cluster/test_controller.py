@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pylog.cluster.controller import Controller, IsrRequest, IsrResult, Snapshot, StateChange
-from pylog.cluster.image import BrokerInfo, DeletedTopic, PartitionImage, TopicImage
+from pylog.cluster.image import BrokerInfo, DeletedTopic, Move, PartitionImage, TopicImage
 from pylog.cluster.topics import ClusterConfig, NewTopic
 from pylog.errors import ApiError, ErrorCode
 from pylog.model import NO_LEADER, NodeAddress
@@ -173,6 +173,24 @@ def test_unclean_elections_are_a_choice(unclean: bool) -> None:
         snapshot(brokers((2, 1)), topic("t", led_by(1, (1,), (1, 2)))),
     )
     assert [change.after.leader for change in term.settle(brokers((2, 1)))] == [2 if unclean else NO_LEADER]
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True], ids=["by the topic's choice", "by an operator"])
+def test_who_a_move_adds_is_elected_last_and_does_not_end_it(is_asked_for: bool) -> None:
+    """It may have next to nothing, and where the move ended the others would be ordered to delete what they have."""
+    moving = replace(topic("t", led_by(NO_LEADER, (1,), (3, 1, 2))), moves={0: Move((3,), (1, 2))})
+    live = brokers((2, 1), (3, 1))
+    term = Controller(1, 4, "c", ClusterConfig(unclean_elections=not is_asked_for), snapshot(live, moving))
+
+    def elected() -> list[StateChange]:
+        return term.plan_elections([("t", 0)], unclean=True)[0] if is_asked_for else term.settle(term.brokers)
+
+    assert [change.after.leader for change in elected()] == [2]
+    term.confirm_brokers(brokers((3, 1)))
+    changes = elected()
+    assert [change.after.leader for change in changes] == [3], "nobody else lives"
+    term.confirm_states(changes)
+    assert term.plan_arrivals().topics == []
 
 
 @pytest.mark.parametrize("default", [False, True])

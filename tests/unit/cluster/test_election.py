@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.cluster.election import elect, elect_doubtful, elect_first, elect_preferred
-from pylog.cluster.image import PartitionImage
+from pylog.cluster.image import Move, PartitionImage
 from pylog.model import NO_LEADER
 
 
@@ -54,6 +54,14 @@ def test_an_unclean_election_takes_any_live_replica_but_only_without_a_clean_one
     assert summary(elect(partition(1, (1, 3)), {2, 3}, unclean=True)) == (3, (3,), 6)
     state = partition(NO_LEADER, (1,))
     assert elect(state, set(), unclean=True) is state
+
+
+def test_an_unclean_election_takes_who_a_move_adds_last_and_who_it_removes_first() -> None:
+    """What is added may be empty; what is removed is deleted with what it has."""
+    moving, move = partition(3, (3,), (4, 1, 2, 3)), Move(adding=(4,), removing=(2, 3))
+    assert summary(elect(moving, {1, 2, 4}, move=move, unclean=True)) == (2, (2,), 6)
+    assert summary(elect(moving, {1, 4}, move=move, unclean=True)) == (1, (1,), 6)
+    assert summary(elect(moving, {4}, move=move, unclean=True)) == (4, (4,), 6), "losing is preferred to waiting"
 
 
 def test_an_unclean_election_waits_for_a_live_member_of_the_isr_to_say_what_it_lost() -> None:

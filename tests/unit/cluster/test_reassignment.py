@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from pylog.cluster.election import elect
 from pylog.cluster.image import Move, PartitionImage, TopicImage
 from pylog.cluster.reassignment import begin_move, finish_move
 from pylog.errors import ApiError, ErrorCode
@@ -57,6 +58,46 @@ def test_a_move_waits_while_nobody_it_leads_to_lives() -> None:
     moving = with_isr(begin_move(topic(), 0, [3], LIVE), (3, 2, 1))
     assert finish_move(moving, 0, {1, 2}) is None
     assert finish_move(moving, 0, {1, 2, 3}) is not None
+
+
+def test_a_move_is_not_done_by_an_unclean_election_of_who_it_adds() -> None:
+    """The others would be ordered to delete what it lacks."""
+    moving = begin_move(topic(), 0, [3], LIVE)
+    elected = replace(moving.partitions[0], leader=NO_LEADER, leader_epoch=7)
+    elected = elect(elected, {3}, move=moving.moves[0], unclean=True)
+    assert (elected.leader, elected.isr) == (3, (3,))
+    moving = replace(moving, partitions={0: elected})
+    assert finish_move(moving, 0, LIVE) is None
+    done = finish_move(with_isr(moving, (3, 2)), 0, LIVE)
+    assert done is not None, "a replica from before the move has followed since"
+    assert done.leaving == {0: (1, 2)}
+
+
+def test_a_move_of_several_that_only_have_each_other_is_not_done() -> None:
+    moving = with_isr(begin_move(topic(), 0, [3, 4], LIVE), (3, 4))
+    assert finish_move(moving, 0, LIVE) is None
+    assert finish_move(with_isr(moving, (3, 4, 1)), 0, LIVE) is not None
+
+
+def test_a_new_order_lets_go_of_brokers_that_do_not_come_back() -> None:
+    moving = begin_move(topic(), 0, [3, 4], LIVE)
+    moving = replace(moving, partitions={0: replace(moving.partitions[0], leader=3, isr=(3, 4))})
+    again = begin_move(moving, 0, [3, 4], {3, 4, 5})
+    assert again.partitions[0].replicas == (3, 4)
+    assert again.moves == {}
+    assert again.leaving == {0: (1, 2)}
+    other = begin_move(moving, 0, [5, 4], {3, 4, 5})
+    assert other.partitions[0] == PartitionImage(3, 7, (3, 4), (5, 4, 3), 9)
+    assert other.moves == {0: Move((5,), (3,))}
+
+
+def test_a_new_order_lets_go_of_nobody_while_nobody_leads() -> None:
+    """Those that come may be dead now, and one that goes be about to lead, with more than they have."""
+    moving = begin_move(topic(), 0, [3], LIVE)
+    moving = replace(moving, partitions={0: replace(moving.partitions[0], leader=NO_LEADER, isr=(3,))})
+    again = begin_move(moving, 0, [3], LIVE)
+    assert again.moves == {0: Move((3,), (1, 2))}
+    assert again.leaving == {}
 
 
 def test_fewer_replicas_are_a_move_that_is_done_at_once() -> None:
