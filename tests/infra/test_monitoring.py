@@ -58,7 +58,7 @@ NOT_RAISED = {
     "PylogClockWrong": "hosts in containers share their clock",
     "PylogMemoryShort": "hosts in containers share their memory",
     "PylogHostDiskFull": "hosts in containers share their root disk",
-    "PylogLoadLate": "it takes a quarter of an hour",
+    "PylogLoadLate": "it takes twenty minutes",
     "PylogBackupLate": "it takes a day",
     "PylogTransactionHangs": "it takes 25 minutes of a silent producer",
     "PylogShipLate": "it takes ten minutes without brokers, which tests/net/test_ship_journal.py shows",
@@ -74,7 +74,7 @@ NOT_RAISED = {
     "PylogRegistryConflict": "it takes two registries that gave ids apart",
     "PylogAuditFindings": "it takes a record that is lost, which tests/programs/test_audit.py shows",
     "PylogAuditUnknown": "it takes ten minutes",
-    "PylogAuditLate": "it takes a quarter of an hour",
+    "PylogAuditLate": "it takes twenty minutes",
 }
 """Alerts that no test raises on live hosts, each with its reason."""
 RAISED_APART = {"PylogZooKeeperServerDown"}
@@ -148,8 +148,21 @@ def test_everything_in_the_inventory_is_scraped(
 @pytest.mark.readonly
 def test_prometheus_has_every_rule(prometheus: Prometheus) -> None:
     found = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
-    assert {rule["name"] for rule in found} == {rule["alert"] for rule in rules()} | {"pylog_threshold"}
+    assert {rule["name"] for rule in found} == {rule["alert"] for rule in rules()} | {
+        "pylog_threshold",
+        "pylog_expected",
+    }
     assert [rule["lastError"] for rule in found if rule["health"] == "err"] == []
+
+
+@pytest.mark.readonly
+def test_prometheus_knows_the_tasks_of_every_host(runner: AnsibleRunner, prometheus: Prometheus) -> None:
+    found = prometheus.ask("query", query="pylog_expected")["result"]
+    tasks = {(one["metric"]["task"], one["metric"]["host"]) for one in found}
+    groups = {"retention": "pylog_broker", "backup": "pylog_broker", "ship": "pylog_ship", "load": "pylog_spark"}
+    wanted = {(task, name) for task, group in groups.items() for name in runner.get_hosts(group)}
+    assert {one for one in tasks if one[0] != "audit"} == wanted
+    assert {name for task, name in tasks if task == "audit"} <= set(runner.get_hosts("pylog_audit"))
 
 
 @pytest.mark.readonly

@@ -10,14 +10,21 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.templates import render
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def thresholds(directory: Path, brokers: dict[str, dict[str, Any]], spark: dict[str, dict[str, Any]], own: str) -> Any:
     """Return the limits that role `monitoring` makes of an inventory; *own* are those that it names itself."""
     groups = {"pylog_broker": {"hosts": brokers}} | ({"pylog_spark": {"hosts": spark}} if spark else {})
+    return variable(directory, groups, "__monitoring_thresholds", own)
+
+
+def variable(directory: Path, groups: dict[str, Any], name: str, own: str = "{}") -> Any:
+    """Return what *name* is of the variables of role `monitoring` with these groups of hosts."""
     (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": groups}}))
-    show = {"ansible.builtin.debug": {"var": "__monitoring_thresholds"}, "run_once": True}
+    show = {"ansible.builtin.debug": {"var": name}, "run_once": True}
     play = {
         "hosts": "all",
         "connection": "local",
@@ -35,7 +42,7 @@ def thresholds(directory: Path, brokers: dict[str, dict[str, Any]], spark: dict[
     assert done.returncode == 0, done.stdout + done.stderr
     [play_found] = json.loads(done.stdout[done.stdout.index("{") :])["plays"]
     [task] = play_found["tasks"]
-    return next(iter(task["hosts"].values()))["__monitoring_thresholds"]
+    return next(iter(task["hosts"].values()))[name]
 
 
 @pytest.mark.parametrize(
@@ -62,3 +69,34 @@ def test_late_is_what_the_slowest_schedule_does_not_explain(
     found = thresholds(tmp_path, brokers, spark, own)
     assert tuple(int(found[name]) for name in ("retention_late_s", "backup_late_s", "load_late_s")) == wanted
     assert int(found["group_lag_s"]) == 600
+
+
+def test_every_host_has_the_tasks_that_the_inventory_gives_it_and_no_others(tmp_path: Path) -> None:
+    ledgers = {"a1": {"audit_ledgers": ["live"]}, "a2": {"audit_ledgers": []}, "a3": {}}
+    groups = {"pylog_broker": {"hosts": {"b2": {}, "b1": {}}}, "pylog_audit": {"hosts": ledgers}}
+    tasks = variable(tmp_path, groups, "__monitoring_expected")
+    assert tasks == {"retention": ["b1", "b2"], "backup": ["b1", "b2"], "ship": [], "audit": ["a1"], "load": []}
+    shippers = {"pylog_ship": {"hosts": {"b1": {}, "s": {}}}, "pylog_spark": {"hosts": {"k": {}}}}
+    tasks = variable(tmp_path, groups | shippers, "__monitoring_expected")
+    assert (tasks["ship"], tasks["load"]) == (["b1", "s"], ["k"])
+
+
+def test_prometheus_takes_the_limits_and_tasks_that_the_role_writes(tmp_path: Path) -> None:
+    path = tmp_path / "thresholds.yml"
+    path.write_text(
+        render(
+            "etc/pylog-monitoring/thresholds.yml.j2",
+            ansible_managed="managed",
+            hostvars={"b1": {"pylog_datacenter": "live"}, "k": {}},
+            __monitoring_thresholds={"backup_late_s": 90_000},
+            __monitoring_expected={"backup": ["b1"], "ship": [], "load": ["k"]},
+        )
+    )
+    done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [group] = yaml.safe_load(path.read_text())["groups"]
+    assert [(rule["record"], rule["expr"], rule["labels"]) for rule in group["rules"]] == [
+        ("pylog_threshold", "vector(90000)", {"name": "backup_late_s"}),
+        ("pylog_expected", "vector(1)", {"task": "backup", "host": "b1", "datacenter": "live"}),
+        ("pylog_expected", "vector(1)", {"task": "load", "host": "k", "datacenter": "all"}),
+    ]
