@@ -141,7 +141,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog retention --all` on the host deletes at once what cron would within the hour; then `df -h`.",
     ),
     "PylogDiskFull": Runbook(
-        what="broker BROKER refuses writes: its data disk is 95 % full",
+        what="broker BROKER refuses writes: its data disk is above log.disk.high.watermark.percent",
         look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`. On the host, with `data_dir` "
         "of `/etc/pylog/broker-ID.yml` as DIR: `findmnt -T DIR` names the file system; `du -xah MOUNT | sort -h | "
         "tail`; `lsof +L1` shows deleted files that a process still holds.",
@@ -441,6 +441,17 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`fab status` shows a leader and followers, or one standalone; `pylog cluster health` ends with 0. A "
         "broker that has not come back within the session time-out loses its leaderships to others.",
     ),
+    "PylogZooKeeperUnasked": Runbook(
+        what="the probe on HOST cannot ask ZooKeeper how it is: its keys cannot be read, or are refused",
+        look="On HOST: `journalctl -u pylog-probe -n 20` for `zookeeper_unasked`, which names the file or what TLS "
+        "said; `fab status` asks the servers on their own hosts.",
+        decide="This says nothing about ZooKeeper: `fab status` does. A file that is missing or that `pylog` may not "
+        "read; a certificate that has expired, of the probe or of a server; an authority that one of them does not "
+        "know.",
+        act="`playbooks/site.yml` brings keys and rights. Expired: put a new certificate at the place of the old, and "
+        "run it. The probe reads its files anew for each round and needs no restart.",
+        verify="`pylog_zookeeper_unasked_servers` is 0, and `pylog_zookeeper_up` has every server.",
+    ),
     "PylogZooKeeperUnreached": Runbook(
         what="broker BROKER on HOST has no session with ZooKeeper",
         look="`fab status`: do ZooKeeper's servers serve? `fab logs --host HOST --unit pylog-broker@BROKER`: lines "
@@ -663,8 +674,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="No restart in a quarter of an hour.",
     ),
     "PylogHostDiskFull": Runbook(
-        what="the root disk of HOST is nearly full",
-        look="On the host: `df -h /`; `du --one-file-system --max-depth 3 / | sort -n | tail`.",
+        what="file system MOUNTPOINT of HOST is nearly full",
+        look="On the host: `df -h`; `du --one-file-system --max-depth 3 MOUNTPOINT | sort -n | tail`.",
         decide="Journals, core dumps, releases that nothing runs, or data that should be on a data disk: is each of "
         "them mounted (`findmnt`)?",
         act="`journalctl --vacuum-size 500M`; delete what is nobody's. A data disk that is not mounted: mount it,"

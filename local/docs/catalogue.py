@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
 from pylog.probe.canary import Board
@@ -28,6 +29,7 @@ _PROGRAMS = {
     "lake": ["ingest/status.py"],
     "backup": ["cli/backup.py"],
     "ship": ["ship/report.py"],
+    "connect": ["connect/health.py"],
 }
 
 
@@ -72,7 +74,7 @@ def _probe_page() -> str:
     Board(metrics, 1.0)
     show_report(metrics, LagReport)
     metrics.gauge(*JUDGED)
-    ZooKeeperReader((), 15.0, metrics, Stop())
+    ZooKeeperReader((), 15.0, metrics, Stop(), Notices())
     return metrics.render()
 
 

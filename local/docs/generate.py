@@ -123,7 +123,7 @@ def settings_page() -> str:
     )
 
 
-_COMMANDS = {"backup": "cluster backup", "ship": "ship journal"}
+_COMMANDS = {"backup": "cluster backup", "ship": "ship journal", "connect": "connect watch"}
 """Program -> its command, where that has another name."""
 
 

@@ -93,6 +93,8 @@ class Maintenance:
         help = "Bytes in use on the data disk, whoever uses them; pylog_topic_log_bytes says what of it are logs."
         self._disk_used_bytes = metrics.gauge("pylog_disk_used_bytes", help)
         self._disk_alarm = metrics.gauge("pylog_disk_alarm", "1 above log.disk.alarm.percent: act before writes stop.")
+        help = "1 above log.disk.high.watermark.percent: writes of producers are refused."
+        self._disk_full = metrics.gauge("pylog_disk_full", help)
         self._deleted_bytes = metrics.counter("pylog_retention_deleted_bytes_total", "Bytes retention deleted.")
         self._compactions = metrics.counter("pylog_compactions_total", "Passes of compaction over a log.")
         metrics.gauge(
@@ -271,6 +273,7 @@ class Maintenance:
         if is_full != self._produce.is_disk_full:
             _logger.warning("disk used=%.3f limit=%.2f produce=%s", used, limit, "refused" if is_full else "accepted")
             self._produce.is_disk_full = is_full
+        self._disk_full.value = is_full
 
     async def _checkpoint(self) -> None:
         """Sync what was written since the last time, then write down how far that is: a start after a crash reads on.

@@ -30,9 +30,8 @@ def run(config: ProbeConfig, stop: Stop, notices: Notices) -> None:
         scout = Scout(config, stop, notices)
         threads += [scout, Canary(config, metrics, scout, stop, notices)]
     if config.zookeeper:
-        threads.append(
-            ZooKeeperReader(config.zookeeper, config.zookeeper_interval_s, metrics, stop, config.zookeeper_security)
-        )
+        servers, interval_s = config.zookeeper, config.zookeeper_interval_s
+        threads.append(ZooKeeperReader(servers, interval_s, metrics, stop, notices, config.zookeeper_security))
     with ExitStack() as stack:
         server = stack.enter_context(WebServer(*config.listen, metrics_app(metrics), tls=config.metrics_tls))
         for thread in threads:

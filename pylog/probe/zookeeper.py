@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
 from pylog.ops.host import monitored
@@ -68,6 +69,9 @@ def ask(server: str, timeout_s: float = TIMEOUT_S, context: ssl.SSLContext | Non
     """Return what *server*, ``host:port``, answers within *timeout_s*; empty when it does not.
 
     With *context* the connection is encrypted, and the server's certificate must name its host.
+
+    Raises:
+        ssl.SSLError: one side does not take the other's certificate or protocol; the server may be well.
     """
     deadline_s = time.monotonic() + timeout_s
     host, _, port = server.rpartition(":")
@@ -85,6 +89,10 @@ def ask(server: str, timeout_s: float = TIMEOUT_S, context: ssl.SSLContext | Non
                 if not part:
                     break
                 answer += part
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+        return {}  # it went away
+    except ssl.SSLError:
+        raise
     except OSError:
         return {}
     return monitored(answer.decode(errors="replace"))
@@ -109,6 +117,7 @@ class ZooKeeperReader(threading.Thread):
         interval_s: between two rounds.
         metrics: where the answers show.
         stop: the end.
+        notices: told why servers cannot be asked.
         security: encryption and the certificate that is shown; its files are read anew for each round.
     """
 
@@ -118,6 +127,7 @@ class ZooKeeperReader(threading.Thread):
         interval_s: float,
         metrics: Metrics,
         stop: Stop,
+        notices: Notices,
         security: ZooKeeperSecurity = PLAIN,
     ) -> None:
         super().__init__(name="zookeeper", daemon=True)
@@ -125,9 +135,16 @@ class ZooKeeperReader(threading.Thread):
         self._security = security
         self._interval_s = interval_s
         self._stop_asked = stop
+        self._notices = notices
         self._found: Mapping[str, Values] = {server: {} for server in servers}
         help = "1 if the server answers and serves: it leads, follows or stands alone."
         metrics.table("pylog_zookeeper_up", "gauge", help, ("server",), self._up)
+        metrics.gauge(
+            "pylog_zookeeper_unasked_servers",
+            "Servers that cannot be asked, since the probe's keys cannot be read or one side refuses the other's: "
+            "whether they are up is not known, and they are not in pylog_zookeeper_up.",
+            read=lambda: len(self._servers) - len(self._found),
+        )
         help = "1 for the role that a server has."
         metrics.table("pylog_zookeeper_role", "gauge", help, ("server", "role"), self._roles)
         for key, help in KEYS.items():
@@ -147,14 +164,21 @@ class ZooKeeperReader(threading.Thread):
             self._stop_asked.wait(self._interval_s)
 
     def ask_all(self) -> None:
-        """Ask each server once."""
+        """Ask each server once; those that cannot be asked are left out, since nothing is known of them."""
+        found: dict[str, Values] = {}
         try:
             context = self._context()
-        except OSError:
-            # Its files are missing or about to be replaced: no server can be asked, and all of them show as silent.
-            self._found = {server: {} for server in self._servers}
-            return
-        self._found = {server: ask(server, context=context) for server in self._servers}
+            for server in self._servers:
+                try:
+                    found[server] = ask(server, context=context)
+                except ssl.SSLError as error:
+                    self._tell(server, error)
+        except OSError as error:  # its files are missing or about to be replaced
+            self._tell("keys", error)
+        self._found = found
+
+    def _tell(self, server: str, reason: Exception) -> None:
+        self._notices.tell(time.monotonic(), "warning", "zookeeper_unasked", about=server, what=server, reason=reason)
 
     def _context(self) -> ssl.SSLContext | None:
         trust_store = self._security.trust_store

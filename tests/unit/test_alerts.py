@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KNOWN = {*GROUPS, *load_specs(ROOT / "roles")}
 RULES = rules()
 # Metrics of other people's programs that the rules may use.
-FOREIGN = ("up", "node_", "haproxy_", "pylog_threshold", "pylog_expected")
+FOREIGN = ("up", "node_", "haproxy_", "pylog_threshold", "pylog_expected", "pylog_data_disk")
 
 
 def metrics_in(expr: str) -> set[str]:

@@ -76,9 +76,22 @@ def test_every_host_has_the_tasks_that_the_inventory_gives_it_and_no_others(tmp_
     groups = {"pylog_broker": {"hosts": {"b2": {}, "b1": {}}}, "pylog_audit": {"hosts": ledgers}}
     tasks = variable(tmp_path, groups, "__monitoring_expected")
     assert tasks == {"retention": ["b1", "b2"], "backup": ["b1", "b2"], "ship": [], "audit": ["a1"], "load": []}
-    shippers = {"pylog_ship": {"hosts": {"b1": {}, "s": {}}}, "pylog_spark": {"hosts": {"k": {}}}}
+    shippers: dict[str, Any] = {"pylog_ship": {"hosts": {"b1": {}, "s": {}}}, "pylog_spark": {"hosts": {"k": {}}}}
     tasks = variable(tmp_path, groups | shippers, "__monitoring_expected")
     assert (tasks["ship"], tasks["load"]) == (["b1", "s"], ["k"])
+
+
+def test_data_disks_are_the_mounts_with_a_broker_s_directory(tmp_path: Path) -> None:
+    disks = [{"device": f"/dev/{name}", "mount": f"/data/{name}"} for name in ("1", "2", "spare")]
+    instances = [
+        {"id": 1, "data_dir": "/data/1/broker-1"},
+        {"id": 2, "data_dir": "/data/1/b"},
+        {"id": 3, "data_dir": "/data/2"},
+    ]
+    hosts = {"b1": {"disks_devices": disks, "pylog_broker_instances": instances}}
+    hosts["b2"] = {"pylog_broker_instances": [{"id": 4, "data_dir": "/data/1/broker-4"}]}
+    found = variable(tmp_path, {"pylog_broker": {"hosts": hosts}}, "__monitoring_data_disks")
+    assert found == [{"host": "b1", "mountpoint": "/data/1"}, {"host": "b1", "mountpoint": "/data/2"}]
 
 
 def test_prometheus_takes_the_limits_and_tasks_that_the_role_writes(tmp_path: Path) -> None:
@@ -90,6 +103,7 @@ def test_prometheus_takes_the_limits_and_tasks_that_the_role_writes(tmp_path: Pa
             hostvars={"b1": {"pylog_datacenter": "live"}, "k": {}},
             __monitoring_thresholds={"backup_late_s": 90_000},
             __monitoring_expected={"backup": ["b1"], "ship": [], "load": ["k"]},
+            __monitoring_data_disks=[{"host": "b1", "mountpoint": "/data/1"}],
         )
     )
     done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, check=False)
@@ -99,4 +113,5 @@ def test_prometheus_takes_the_limits_and_tasks_that_the_role_writes(tmp_path: Pa
         ("pylog_threshold", "vector(90000)", {"name": "backup_late_s"}),
         ("pylog_expected", "vector(1)", {"task": "backup", "host": "b1", "datacenter": "live"}),
         ("pylog_expected", "vector(1)", {"task": "load", "host": "k", "datacenter": "all"}),
+        ("pylog_data_disk", "vector(1)", {"host": "b1", "mountpoint": "/data/1", "datacenter": "live"}),
     ]

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
 from pylog.probe.zookeeper import MAX_ANSWER_BYTES, ZooKeeperReader, ask
@@ -73,7 +74,7 @@ def test_one_that_does_not_stop_is_no_zookeeper() -> None:
 
 def test_a_silent_server_is_down_and_leaves_no_old_numbers() -> None:
     metrics = Metrics()
-    reader = ZooKeeperReader(("well:1", "silent:1"), 15.0, metrics, Stop())
+    reader = ZooKeeperReader(("well:1", "silent:1"), 15.0, metrics, Stop(), Notices())
     reader._found = {"well:1": {"zk_server_state": "leader", "zk_sum_updatelatency": "2500", "zk_znode_count": "many"}}
     reader._found = {**reader._found, "silent:1": {}}
     page = metrics.render()

@@ -1,5 +1,6 @@
 """A real ZooKeeper that takes TLS, identities and ACLs: what strangers cannot do, and what owners and consumers can."""
 
+import io
 import logging
 import queue
 import socket
@@ -14,6 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from pylog.cli.app import run
 from pylog.cluster import znodes
+from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
 from pylog.probe.zookeeper import ZooKeeperReader
@@ -27,6 +29,7 @@ from pylog.store.zookeeper import ZooKeeperStore
 from pylog.store.zookeeper_handler import MAX_HANDSHAKE_S, ConnectionHandler, client_context
 from pylog.store.zookeeper_security import ZooKeeperSecurity
 from tests.servers.certificates import HOUR, Authority
+from tests.servers.ports import free_ports
 from tests.servers.stores import Events
 from tests.servers.zookeeper import ZooKeeper
 
@@ -378,9 +381,13 @@ def test_the_probe_reads_counters_of_a_server_that_takes_tls_alone(
     zookeeper: ZooKeeper, authority: Authority, keys: Path
 ) -> None:
     security = ZooKeeperSecurity(is_encrypted=True, trust_store=authority.trusted, key_store=keys)
-    metrics = Metrics()
-    reader = ZooKeeperReader((zookeeper.secure_hosts,), 15.0, metrics, Stop(), security)
+    metrics, lines = Metrics(), io.StringIO()
+    silent = f"127.0.0.1:{free_ports(1)[0]}"
+    servers = (zookeeper.secure_hosts, silent)
+    reader = ZooKeeperReader(servers, 15.0, metrics, Stop(), Notices(lines), security)
     reader.ask_all()
+    assert f'pylog_zookeeper_up{{server="{silent}"}} 0' in metrics.render()
+    assert "pylog_zookeeper_unasked_servers 0" in metrics.render()
     up = f'pylog_zookeeper_up{{server="{zookeeper.secure_hosts}"}}'
     assert f"{up} 1" in metrics.render()
     authority.trusted.rename(authority.trusted.with_suffix(".away"))
@@ -388,7 +395,39 @@ def test_the_probe_reads_counters_of_a_server_that_takes_tls_alone(
         reader.ask_all()
     finally:
         authority.trusted.with_suffix(".away").rename(authority.trusted)
-    assert f"{up} 0" in metrics.render(), "a file that is missing ends no thread"
+    page = metrics.render()
+    assert "pylog_zookeeper_up{" not in page, "nothing is known: the servers may be well"
+    assert "pylog_zookeeper_unasked_servers 2" in page
+    assert "zookeeper_unasked" in lines.getvalue()
+    assert authority.trusted.name in lines.getvalue()
+
+
+def test_a_server_that_the_probe_does_not_trust_is_not_taken_for_one_that_is_down(
+    zookeeper: ZooKeeper, authority: Authority, keys: Path, tmp_path: Path
+) -> None:
+    stranger = Authority(tmp_path)
+    security = ZooKeeperSecurity(is_encrypted=True, trust_store=stranger.trusted, key_store=keys)
+    metrics, lines = Metrics(), io.StringIO()
+    servers = (zookeeper.secure_hosts, f"127.0.0.1:{free_ports(1)[0]}")
+    ZooKeeperReader(servers, 15.0, metrics, Stop(), Notices(lines), security).ask_all()
+    page = metrics.render()
+    assert f'pylog_zookeeper_up{{server="{servers[0]}"}}' not in page
+    assert f'pylog_zookeeper_up{{server="{servers[1]}"}} 0' in page, "nobody listens there"
+    assert "pylog_zookeeper_unasked_servers 1" in page
+    assert zookeeper.secure_hosts in lines.getvalue()
+
+
+def test_a_server_that_refuses_the_probe_s_certificate_is_not_taken_for_one_that_is_down(
+    zookeeper: ZooKeeper, authority: Authority, tmp_path: Path
+) -> None:
+    stranger = Authority(tmp_path)
+    security = ZooKeeperSecurity(
+        is_encrypted=True, trust_store=authority.trusted, key_store=stranger.issue("probe.pem")
+    )
+    metrics = Metrics()
+    reader = ZooKeeperReader((zookeeper.secure_hosts,), 15.0, metrics, Stop(), Notices(io.StringIO()), security)
+    reader.ask_all()
+    assert "pylog_zookeeper_unasked_servers 1" in metrics.render()
 
 
 def test_a_registry_elects_its_primary_in_a_tree_that_is_closed_to_it(
