@@ -122,8 +122,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "partition reassign --status`), "
         "or alive and too slow: disk, network? The broker of the alert is the leader; another one is missing. "
         "`pylog_replication_throttled_partitions` above 0 while nothing is on the move: a throttle was left behind. A "
-        "follower that fell out never catches up if the throttle (`pylog_replication_throttle_limit_bytes`) is below "
-        "the rate of the producers (`pylog_produce_bytes_total`).",
+        "follower that fell out never catches up if the throttle (`pylog_replication_throttle_bytes_per_second`) is "
+        "below the rate of the producers (`pylog_produce_bytes_total`).",
         act="Down: as for PylogBrokerDown. Recovering or moving: wait. A throttle that was left: `pylog partition "
         "reassign --status` shows no move, then `pylog partition reassign --status --unthrottle`. Too slow: end what "
         "loads the host, or bound the producers by a quota.",

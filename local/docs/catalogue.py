@@ -1,15 +1,17 @@
 """The one catalogue of metrics: a broker's as it serves them, the other programs' from the calls that make them."""
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
 from pylog.probe.canary import Board
-from pylog.probe.lag import LagReport
+from pylog.probe.lag import LagReport, Stuck
 from pylog.probe.reader import JUDGED, show_report
 from pylog.probe.zookeeper import ZooKeeperReader
 from pylog.process_metrics import measure_process
@@ -41,6 +43,77 @@ class Metric:
     name: str
     kind: str
     help: str
+
+
+_MAKERS = ("counter", "gauge", "histogram")
+_NO_LABELS = {"read", "help"}
+_PASSED_ON: Mapping[str, tuple[str, ...]] = {
+    "pylog_topic_(produce|fetch)_bytes_total": ("topic",),
+    "pylog_group_stuck_offset": Stuck._fields,
+}
+"""Labels of metrics whose name or labels are handed to who makes them."""
+
+
+@cache
+def labels_of(name: str) -> tuple[str, ...]:
+    """Return the labels of a metric as the calls name them that make it, on any of its programs."""
+    return tuple(sorted({label for pattern, labels in _labels() if pattern.fullmatch(name) for label in labels}))
+
+
+@cache
+def _labels() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
+    """Return for each call that makes metrics with labels: which names, and which labels."""
+    found = [(re.compile(name), labels) for name, labels in _PASSED_ON.items()]
+    for path in sorted(SOURCES.glob("**/*.py")):
+        tree = ast.parse(path.read_text())
+        constants = _constants(tree)
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+                continue
+            if node.func.attr in _MAKERS:
+                labels = tuple(one.arg for one in node.keywords if one.arg and one.arg not in _NO_LABELS)
+            elif node.func.attr == "table" and len(node.args) > 3:
+                columns = _value(node.args[3], constants)
+                labels = columns if isinstance(columns, tuple) else ()
+            else:
+                continue
+            if labels and (pattern := _pattern(node.args[0], constants)):
+                found.append((re.compile(pattern), labels))
+    return tuple(found)
+
+
+def _pattern(node: ast.expr, constants: Mapping[str, object]) -> str:
+    """Return a pattern of the names that an argument stands for, "" if it is not written there."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(re.escape(str(one.value)) if isinstance(one, ast.Constant) else r"\w+" for one in node.values)
+    value = _value(node.value if isinstance(node, ast.Starred) else node, constants)
+    first = value[0] if isinstance(value, tuple) and value else value
+    return re.escape(first) if isinstance(first, str) else ""
+
+
+def _value(node: ast.expr, constants: Mapping[str, object]) -> object:
+    """Return a constant, or a tuple of some, as it is written or by its name; None for all else."""
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    if isinstance(node, ast.Tuple):
+        return tuple(one.value for one in node.elts if isinstance(one, ast.Constant))
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _constants(tree: ast.Module) -> dict[str, object]:
+    """Return what names stand for in a module, those of its functions too."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    found = {
+        node.targets[0].id: value
+        for node in assigned
+        if isinstance(node.targets[0], ast.Name) and (value := _value(node.value, {})) is not None
+    }
+    for node in assigned:  # name, kind, help = _METRIC
+        parts = _value(node.value, found)
+        if isinstance(node.targets[0], ast.Tuple) and isinstance(parts, tuple):
+            names = [one.id for one in node.targets[0].elts if isinstance(one, ast.Name)]
+            found |= zip(names, parts, strict=False)
+    return found
 
 
 def catalogue(scraped: str) -> list[Metric]:
@@ -88,13 +161,7 @@ def _of_process(program: str) -> Iterator[Metric]:
 def _of_sources(program: str) -> Iterator[Metric]:
     for path in (path for place in _PROGRAMS[program] for path in SOURCES.glob(place)):
         tree = ast.parse(path.read_text())
-        constants = {
-            node.targets[0].id: node.value.value
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and isinstance(node.value, ast.Constant)
-        }
+        constants = _constants(tree)
         for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1):
                 continue

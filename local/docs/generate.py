@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from local.docs import alerts, roles
-from local.docs.catalogue import BROKER, catalogue
+from local.docs.catalogue import BROKER, catalogue, labels_of
 from local.docs.commands import command_pages
 from pylog.broker.listener_settings import INTERNAL_SETTINGS, LISTENER_SETTINGS
 from pylog.broker.settings import SETTINGS, Kind
@@ -84,8 +84,11 @@ is well while `time() - pylog_canary_last_success_timestamp_seconds` stays below
 topic takes writes with one replica in sync, so it tells whether a broker serves, and `PylogWritesRefused` whether
 acks=all is refused.
 
-| metric | type | what it says |
-|---|---|---|
+Labels are those that the program gives; Prometheus adds `host`, `datacenter`, `job` and `instance`, and `broker` to a
+broker's own.
+
+| metric | type | labels | what it says |
+|---|---|---|---|
 """
 
 
@@ -133,9 +136,12 @@ def metrics_page(scraped: str) -> str:
     for program, metrics in itertools.groupby(catalogue(scraped), key=lambda one: one.program):
         if program != BROKER:
             text += (
-                f"\n## `pylog {_COMMANDS.get(program, program)}`\n\n| name | kind | what it counts |\n|---|---|---|\n"
+                f"\n## `pylog {_COMMANDS.get(program, program)}`\n\n| name | kind | labels | what it counts |\n"
+                "|---|---|---|---|\n"
             )
-        text += "".join(f"| `{one.name}` | {one.kind} | {one.help} |\n" for one in metrics)
+        for one in metrics:
+            labels = ", ".join(f"`{label}`" for label in labels_of(one.name))
+            text += f"| `{one.name}` | {one.kind} | {labels} | {one.help} |\n"
     return text
 
 

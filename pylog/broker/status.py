@@ -65,7 +65,7 @@ class Status:
                 "is_registered": membership.is_registered,
                 "format_level": self._partitions.image.level,
                 "newest_format_level": NEWEST_LEVEL,
-                "partitions": [describe_partition(partition) for partition in self._partitions],
+                "partitions": [describe_partition(partition, self._config.broker_id) for partition in self._partitions],
             },
         )
 
@@ -98,8 +98,8 @@ class Status:
             return Reply(409, {"error_code": error.code, "error": str(error)})
 
 
-def describe_partition(partition: Partition) -> dict[str, Any]:
-    """Return one entry of /status."""
+def describe_partition(partition: Partition, broker_id: int) -> dict[str, Any]:
+    """Return one entry of /status: `in_sync` is what the newest image says of this replica, on broker *broker_id*."""
     log = partition.log
     is_offline = partition.is_offline
     row: dict[str, Any] = {
@@ -107,7 +107,7 @@ def describe_partition(partition: Partition) -> dict[str, Any]:
         "partition": partition.key.partition,
         "role": "offline" if is_offline else "leader" if partition.is_leader else "follower",
         "leader_epoch": partition.leader_epoch,
-        "in_sync": not is_offline,
+        "in_sync": not is_offline and partition.state is not None and broker_id in partition.state.isr,
     }
     if log is not None:
         row |= {

@@ -169,7 +169,7 @@ def metrics_of(status: Status, state: State) -> str:
     replaced.value = sum(map(len, state.replaced.values()))
     for topic, stop in status.stopped.items():
         metrics.gauge(
-            "pylog_ingest_topic_stopped_since_seconds", "Since when a topic is not loaded; code says why.",
+            "pylog_ingest_topic_stopped_timestamp_seconds", "Since when a topic is not loaded; code says why.",
             topic=topic, code=stop.code,
         ).value = stop.since_ms / 1000  # fmt: skip
     for topic, offsets in status.lag.items():

@@ -181,7 +181,7 @@ def show_report(metrics: Metrics, report: Callable[[], LagReport]) -> None:
     help = "Members of a group."
     metrics.table("pylog_group_members", "gauge", help, ("group",), lambda: labelled(report().members))
     metrics.gauge(
-        "pylog_group_lag_passed_over",
+        "pylog_group_lag_ignored_commits",
         "Commits that were not looked at because there are too many pairs of group and partition.",
         read=lambda: report().passed_over,
     )

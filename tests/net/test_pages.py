@@ -5,7 +5,7 @@ import json
 import re
 
 from local.docs.alerts import FILES
-from local.docs.catalogue import catalogue
+from local.docs.catalogue import catalogue, labels_of
 from local.docs.commands import command_pages
 from local.docs.generate import PAGES, errors_page, metrics_page, settings_page, told_metrics
 from pylog.cli.told_metrics import TOLD
@@ -25,6 +25,14 @@ def test_every_metric_scraped_is_described_and_no_other(pylog_broker: BrokerProc
     assert TOLD.read_text() == told_metrics(text)
     for program, metrics in itertools.groupby(catalogue(text), key=lambda one: one.program):
         assert metrics_shown(program) == {one.name for one in metrics}, f"dashboard of {program}"
+
+
+def test_every_series_scraped_has_the_labels_of_the_page(pylog_broker: BrokerProcess) -> None:
+    _, text = pylog_broker.admin("GET", "/metrics")
+    series = re.findall(r"^(\w+?)(?:_bucket|_sum|_count)?\{([^}]*)\} ", text, re.MULTILINE)
+    assert len({name for name, _ in series}) >= 5
+    for name, labels in series:
+        assert set(re.findall(r'(\w+)="', labels)) - {"le"} == set(labels_of(name)), name
 
 
 def metrics_shown(program: str) -> set[str]:

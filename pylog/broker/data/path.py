@@ -80,7 +80,7 @@ class DataPath:
             read=lambda: self._throttles.listed_count,
         )
         metrics.table(
-            "pylog_replication_throttle_limit_bytes",
+            "pylog_replication_throttle_bytes_per_second",
             "gauge",
             "Bytes a second that the replication throttle allows, by side; absent while no partition is throttled.",
             ("side",),

@@ -51,7 +51,7 @@ def test_metrics_name_what_stopped_and_how_far_behind_the_lake_is() -> None:
     for line in (
         "pylog_ingest_last_run_timestamp_seconds 1700000000",
         "pylog_ingest_stopped_topics 1",
-        'pylog_ingest_topic_stopped_since_seconds{code="PYLOG-0307",topic="clicks"} 1600000000',
+        'pylog_ingest_topic_stopped_timestamp_seconds{code="PYLOG-0307",topic="clicks"} 1600000000',
         'pylog_ingest_lag_offsets{topic="clicks"} 3',
         'pylog_lake_dead_letters{topic="clicks"} 2',
         "pylog_lake_bytes 100",
