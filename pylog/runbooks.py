@@ -398,6 +398,18 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "the rights to the probe's user; `playbooks/site.yml` does for the bundle's own.",
         verify="`pylog_canary_last_success_timestamp_seconds` grows again.",
     ),
+    "PylogGroupSlow": Runbook(
+        what="group GROUP reads TOPIC more slowly than it is written, for an hour",
+        look="`pylog group describe GROUP --format wide`: which partitions lag, and which members read them; "
+        "`pylog_group_lag_seconds`, since when it grows; `rate(pylog_topic_produce_bytes_total[5m])` of the topic.",
+        decide="All partitions lag: the program is too slow for what is written, or more is written than before. "
+        "Those of one member: its host or program. One partition: one key has most of the records. Does retention "
+        "delete before the group reads (`retention.ms` beside the lag)? Then records are lost for it.",
+        act="Start more members, up to one for each partition; more partitions help where keys are many. Its owner "
+        "makes the program faster: larger fetches, work in batches. Until then lengthen `retention.ms` by "
+        "`pylog topic alter TOPIC --set retention.ms=MS`, if the disk has room.",
+        verify="`pylog_group_lag_seconds` falls; the alert ends within a quarter of an hour.",
+    ),
     "PylogGroupLagUnknown": Runbook(
         what="the probe on HOST has not judged the groups for five minutes: what it says of lag is old",
         look="`journalctl -u pylog-probe -n 50` for `groups_unknown`, which has the reason; `pylog cluster health`.",

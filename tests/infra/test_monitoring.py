@@ -48,6 +48,7 @@ NOT_RAISED = {
     "PylogCanaryFails": "it takes minutes, which tests/rolls/monitored shortens",
     "PylogGroupStopped": "it takes minutes, which tests/rolls/monitored shortens",
     "PylogGroupStalled": "it takes minutes, which tests/cluster/night.py shortens",
+    "PylogGroupSlow": "it takes an hour",
     "PylogZooKeeperSlow": "it takes a slow disk, which tests/cluster/night.py shows",
     "PylogZooKeeperQuorumLost": "it takes a majority of ZooKeeper's servers away, which tests/cluster/night.py shows",
     "PylogZooKeeperUnreached": "it takes minutes without ZooKeeper, which tests/cluster/night.py shows",

@@ -42,6 +42,8 @@ def metrics_in(expr: str) -> set[str]:
         "unless",
         "offset",
         "max",
+        "min_over_time",
+        "max_over_time",
         "predict_linear",
         "scalar",
         "group_left",
