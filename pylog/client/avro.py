@@ -42,6 +42,8 @@ _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 Parsed: TypeAlias = Any
 """What fastavro makes of a schema."""
+_Wanted: TypeAlias = tuple[int, str | None]
+"""An id, and the subject that the payload's topic is read under."""
 
 
 class SchemaError(PylogError):
@@ -66,6 +68,9 @@ class RegistryDenied(RegistryUnreachable):
 
 _DENIED = frozenset({401, 403, 429})
 """Answers about who asks: no login, no right, too many wrong logins."""
+
+HIDDEN = 40301
+"""Error code: the user lacks a right for the subjects that an answer is about."""
 
 
 class RegistryClient:
@@ -92,28 +97,31 @@ class RegistryClient:
         self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._security = security
         self._timeout_s = timeout_s
-        self._texts: _Once[int, tuple[str, ...]] = _Once(self._fetch_texts, _Refused(UNKNOWN_FOR_S, clock))
-        self._schemas: _Once[int, Parsed] = _Once(self._parsed)
+        self._texts: _Once[_Wanted, tuple[str, ...]] = _Once(self._fetch_texts, _Refused(UNKNOWN_FOR_S, clock))
+        self._schemas: _Once[_Wanted, Parsed] = _Once(self._parsed)
         self._ids: _Once[tuple[str, str, bool], int] = _Once(self._fetch_id)
         self.lookups = 0
 
-    def schema(self, schema_id: int) -> Parsed:
-        """Return the schema with this id, parsed.
+    def schema(self, schema_id: int, subject: str | None = None) -> Parsed:
+        """Return the schema with this id, parsed; see `texts`."""
+        return self._schemas.get((schema_id, subject))
 
-        Raises:
-            SchemaError: 40403, there is none.
-            RegistryUnreachable: it is not known yet and nobody answers.
-        """
-        return self._schemas.get(schema_id)
-
-    def texts(self, schema_id: int) -> tuple[str, ...]:
+    def texts(self, schema_id: int, subject: str | None = None) -> tuple[str, ...]:
         """Return the text of the schema with this id, behind the texts of those that it refers to.
 
+        Args:
+            schema_id: as a payload names it. Whoever may write a topic may name any id.
+            subject: that the payload's topic is read under. A user who may see it, and not the schema of this id, is
+                told so by an error about the payload: the subject does not hold the id. Without it, every id that the
+                user may not see is RegistryDenied.
+
         Raises:
-            SchemaError: 40403, there is none; that is kept for `UNKNOWN_FOR_S`.
+            SchemaError: 40403, there is none; 40301, it is of other subjects, which the user may not see. Both are
+                kept for `UNKNOWN_FOR_S`.
+            RegistryDenied: the user may not see *subject* either.
             RegistryUnreachable: it is not known yet and nobody answers.
         """
-        return self._texts.get(schema_id)
+        return self._texts.get((schema_id, subject))
 
     def schema_id(self, subject: str, text: str, *, registers: bool = True) -> int:
         """Return the id of a schema under a subject.
@@ -138,12 +146,38 @@ class RegistryClient:
         """
         return self._with_references(self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest"))
 
-    def _fetch_texts(self, schema_id: int) -> tuple[str, ...]:
-        return self._with_references(self._ask("GET", f"/schemas/ids/{schema_id}"))
+    def _fetch_texts(self, key: _Wanted) -> tuple[str, ...]:
+        schema_id, subject = key
+        path = f"/schemas/ids/{schema_id}"
+        try:
+            found = self._ask("GET", path)
+        except RegistryDenied as denied:
+            if denied.code != HIDDEN or subject is None:
+                raise
+            self._check_visible(subject)
+            found = self._ask_again(path)
+        return self._with_references(found)
 
-    def _parsed(self, schema_id: int) -> Parsed:
+    def _check_visible(self, subject: str) -> None:
+        try:
+            self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions?deleted=true")
+        except RegistryUnreachable:
+            raise
+        except SchemaError:
+            pass  # there is no such subject: it holds nothing that the user may not see
+
+    def _ask_again(self, path: str) -> dict[str, Any]:
+        """Ask for an id once the user was seen to have rights, which may have been given since the first answer."""
+        try:
+            return self._ask("GET", path)
+        except RegistryDenied as denied:
+            if denied.code != HIDDEN:
+                raise
+            raise SchemaError(str(denied), denied.code) from None
+
+    def _parsed(self, key: _Wanted) -> Parsed:
         named: dict[str, Parsed] = {}
-        return [parse(text, named) for text in self.texts(schema_id)][-1]
+        return [parse(text, named) for text in self.texts(*key)][-1]
 
     def _with_references(self, found: Mapping[str, Any]) -> tuple[str, ...]:
         # One may be referred to by several others: it is defined where it comes up first.
@@ -234,21 +268,24 @@ class AvroDeserializer:
     Args:
         registry: knows the schemas by id.
         reader_schema: text of the schema whose fields are wanted; None for those that were written.
+        subject: that the topic is read under, usually the topic's name and ``-value``; see `RegistryClient.texts`.
     """
 
-    def __init__(self, registry: RegistryClient, reader_schema: str | None = None) -> None:
-        self._registry = registry
+    def __init__(
+        self, registry: RegistryClient, reader_schema: str | None = None, *, subject: str | None = None
+    ) -> None:
+        self._registry, self._subject = registry, subject
         self._reader = None if reader_schema is None else parse(reader_schema, {})
 
     def __call__(self, payload: bytes) -> Any:  # noqa: ANN401  whatever the schema says
         """Return the value.
 
         Raises:
-            SchemaError: the payload is not framed, its id unknown, or its bytes do not fit the schema.
+            SchemaError: the payload is not framed, its id unknown or hidden, or its bytes do not fit the schema.
             RegistryUnreachable: the id was not met before and nobody answers.
         """
         schema_id = schema_id_of(payload)
-        schema = self._registry.schema(schema_id)
+        schema = self._registry.schema(schema_id, self._subject)
         data = io.BytesIO(payload)
         data.seek(FRAME_BYTES)
         try:

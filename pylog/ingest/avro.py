@@ -45,10 +45,11 @@ class AvroColumns:
     Args:
         registry: knows the schemas by id; see `registry_of`.
         reader_texts: the reader's schema; see `column_for`.
+        subject: that it is the latest of; see `RegistryClient.texts`.
     """
 
-    def __init__(self, registry: RegistryClient, reader_texts: Sequence[str]) -> None:
-        self._registry = registry
+    def __init__(self, registry: RegistryClient, reader_texts: Sequence[str], subject: str | None = None) -> None:
+        self._registry, self._subject = registry, subject
         self._reader = parse(reader_texts)
         self._type = column_of(self._reader).kind
         self._readers: dict[int, DatumReader] = {}
@@ -57,7 +58,8 @@ class AvroColumns:
         """Return the decoded column and the reasons of those that are null in it; null values stay null without one.
 
         Raises:
-            RegistryUnreachable: a schema was not met before and nobody answers; that is no fault of the message.
+            RegistryUnreachable: a schema was not met before and nobody answers, or the user may not see the subject
+                that is read under; that is no fault of the message.
         """
         framed = _Framed(values)
         pieces: list[pa.Array] = []
@@ -86,7 +88,7 @@ class AvroColumns:
 
     def _reader_of(self, schema_id: int) -> DatumReader:
         if schema_id not in self._readers:
-            writer = parse(self._registry.texts(schema_id))
+            writer = parse(self._registry.texts(schema_id, self._subject))
             self._readers[schema_id] = reader_of(writer, self._reader, self._type)
         return self._readers[schema_id]
 

@@ -33,12 +33,14 @@ class EventTime:
         texts: of a schema that has this field alone; see `with_schema`.
         security: keys of `pylog.client.security.SECURITY_KEYS`, for a registry that asks for a login; the files are
             read on the host of the task.
+        subject: that the schema is the latest of.
     """
 
     field: str
     registry: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     security: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    subject: str | None = None
 
     def times(self, values: pa.Array) -> pa.Array:
         """Return the times of *values*, null where there is none.
@@ -48,7 +50,8 @@ class EventTime:
         """
         if not self.texts:
             return pa.array([_json_us(value, self.field) for value in values.to_pylist()], pa.int64()).view(TIME)
-        found, _ = AvroColumns(registry_of(self.registry, security_of(self.security)), self.texts).decode(values)
+        registry = registry_of(self.registry, security_of(self.security))
+        found, _ = AvroColumns(registry, self.texts, self.subject).decode(values)
         times = pc.struct_field(found, self.field)
         if pa.types.is_int64(times.type):
             usable = pc.and_(pc.greater_equal(times, _FIRST_MS), pc.less_equal(times, _LAST_MS))
@@ -76,7 +79,8 @@ def with_schema(
     """
     if not registry:
         return EventTime(field)
-    texts = RegistryClient(registry, security=security_of(security or {})).latest(f"{topic}-value")
+    subject = f"{topic}-value"
+    texts = RegistryClient(registry, security=security_of(security or {})).latest(subject)
     found = _only(texts, field)
     kind = None if found is None else column_for(found).kind.field(0).type
     if found is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_int64(kind)):
@@ -84,7 +88,7 @@ def with_schema(
             f"topic {topic!r} has no time in field {field!r}: {'no such field' if found is None else kind}; a field "
             "with a timestamp, a date or a long of milliseconds is wanted"
         )
-    return EventTime(field, registry, found, security or {})
+    return EventTime(field, registry, found, security or {}, subject)
 
 
 def _only(texts: Sequence[str], field: str) -> tuple[str, ...] | None:

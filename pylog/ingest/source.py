@@ -174,7 +174,11 @@ def _reader_texts(options: SourceOptions) -> tuple[str, ...] | None:
     from pylog.client.avro import RegistryClient
 
     registry = RegistryClient(options.registry, security=options.client_security())
-    return registry.latest(options.schema_subject or f"{options.topics[0]}-value")
+    return registry.latest(_subject(options))
+
+
+def _subject(options: SourceOptions) -> str:
+    return options.schema_subject or f"{options.topics[0]}-value"
 
 
 @dataclass
@@ -191,6 +195,7 @@ class TaskShare(InputPartition):
     mode: Mode = Mode.FAIL
     security: Mapping[str, str] = field(default_factory=dict)
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    subject: str | None = None
 
 
 class _TaskReader:
@@ -245,6 +250,7 @@ class _TaskReader:
                 options.mode,
                 options.security,
                 options.isolation_level,
+                _subject(options),
             )
             for share in plan.gather(pieces, least, options.max_records_per_partition)
         ]
@@ -409,7 +415,7 @@ def read_task(task: TaskShare) -> Iterator[pa.RecordBatch]:
 def _avro_columns(task: TaskShare, reader_texts: tuple[str, ...]) -> "AvroColumns":
     from pylog.ingest.avro import AvroColumns, registry_of
 
-    return AvroColumns(registry_of(task.registry, security_of(task.security)), reader_texts)
+    return AvroColumns(registry_of(task.registry, security_of(task.security)), reader_texts, task.subject)
 
 
 def _rows(fetched: Fetched, task: TaskShare, wanted: Range) -> Iterator[pa.RecordBatch]:

@@ -78,7 +78,7 @@ class Registry:
     def __init__(self, writer: Schema) -> None:
         self._text = json.dumps(writer)
 
-    def texts(self, _: int) -> tuple[str, ...]:
+    def texts(self, _: int, subject: str | None = None) -> tuple[str, ...]:
         return (self._text,)
 
 

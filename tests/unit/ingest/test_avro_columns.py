@@ -9,8 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pylog.client.avro import UNKNOWN_FOR_S, AvroSerializer, RegistryClient, RegistryUnreachable, SchemaError
+from pylog.client.avro import (
+    UNKNOWN_FOR_S,
+    AvroSerializer,
+    RegistryClient,
+    RegistryDenied,
+    RegistryUnreachable,
+    SchemaError,
+)
 from pylog.ingest.avro import AvroColumns, column_for
+from pylog.ingest.event_time import with_schema
 from pylog.ingest.schemas import parse
 from tests.servers.web import WebAnswer, WebRequest, WebServer, json_answer
 
@@ -125,7 +133,7 @@ class Known(RegistryClient):
         super().__init__([])
         self._known_texts = texts
 
-    def texts(self, schema_id: int) -> tuple[str, ...]:
+    def texts(self, schema_id: int, subject: str | None = None) -> tuple[str, ...]:
         return self._known_texts
 
 
@@ -293,6 +301,91 @@ def test_an_unknown_schema_is_asked_for_once_in_a_while(url: str) -> None:
     now[0] = UNKNOWN_FOR_S
     AvroColumns(client, [OLD]).decode(values)
     assert client.lookups == before + 2
+
+
+class Guarded(Registry):
+    """Shows nobody an id of *hidden*, nor the subject *own* to somebody without the right."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__()
+        self.own, self.hidden = own, set[int]()
+        self.may_see_own = True
+        self.asked: list[str] = []
+
+    def __call__(self, request: WebRequest) -> WebAnswer:
+        self.asked.append(request.target)
+        is_own = request.parts[:2] == ("subjects", self.own) and request.method == "GET"
+        is_hidden = request.parts[:2] == ("schemas", "ids") and int(request.parts[-1]) in self.hidden
+        if is_hidden or (is_own and not self.may_see_own):
+            return json_answer(403, {"error_code": 40301, "message": "User alice may not describe it"})
+        if is_own and request.parts[-1] == "versions":
+            return json_answer(200, [1])
+        return super().__call__(request)
+
+
+@pytest.fixture
+def guarded() -> Iterator[tuple[Guarded, str]]:
+    registry = Guarded("s")
+    with WebServer("127.0.0.1", 0, registry) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        AvroSerializer(RegistryClient(url), "s", OLD)({"member": 1, "ip": ""})
+        AvroSerializer(RegistryClient(url), "others-value", NEW)({"member": 1, "country": None})
+        registry.hidden = {1}
+        yield registry, url
+
+
+GOOD = b"\0\0\0\0\0" + b"\x02\x02a"
+OF_OTHERS = b"\0\0\0\0\1" + b"\x02\0"
+
+
+def test_a_value_that_names_a_schema_of_others_is_null_and_stops_nobody(guarded: tuple[Guarded, str]) -> None:
+    registry, url = guarded
+    now = [0.0]
+    client = RegistryClient(url, clock=lambda: now[0])
+    values = pa.array([GOOD, OF_OTHERS, GOOD, OF_OTHERS])
+    for _ in range(2):
+        decoded, reasons = AvroColumns(client, [OLD], "s").decode(values)
+        assert [value and value["member"] for value in decoded.to_pylist()] == [1, None, 1, None]
+        assert [bool(reason and "may not describe" in reason) for reason in reasons.to_pylist()] == [0, 1, 0, 1]
+    assert registry.asked.count("/schemas/ids/1") == 2, "once more after the own subject was seen, and no more"
+    registry.hidden.clear()
+    now[0] = UNKNOWN_FOR_S
+    reason = AvroColumns(client, [OLD], "s").decode(values)[1][1].as_py()
+    assert "does not fit schema 1" in reason, "the right was given"
+
+
+def test_a_user_who_may_not_see_the_own_subject_is_told_instead_of_nulls(guarded: tuple[Guarded, str]) -> None:
+    registry, url = guarded
+    registry.hidden, registry.may_see_own = {0, 1}, False
+    with pytest.raises(RegistryDenied, match="may not describe"):
+        AvroColumns(RegistryClient(url), [OLD], "s").decode(pa.array([GOOD]))
+    with pytest.raises(RegistryDenied, match="may not describe"):
+        AvroColumns(RegistryClient(url), [OLD]).decode(pa.array([GOOD]))
+
+
+def test_a_right_that_is_given_between_two_questions_loses_no_value(guarded: tuple[Guarded, str]) -> None:
+    registry, url = guarded
+    registry.hidden = {0}
+
+    class Given(RegistryClient):
+        def _check_visible(self, subject: str) -> None:
+            registry.hidden.clear()
+            super()._check_visible(subject)
+
+    decoded, _ = AvroColumns(Given(url), [OLD], "s").decode(pa.array([GOOD]))
+    assert decoded.to_pylist() == [{"member": 1, "ip": "a"}]
+
+
+def test_the_time_of_an_event_whose_schema_is_hidden_is_its_own_timestamp() -> None:
+    text = record({"name": "at", "type": "long"})
+    registry = Guarded("logins-value")
+    with WebServer("127.0.0.1", 0, registry) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        good = AvroSerializer(RegistryClient(url), "logins-value", text)({"at": 7000})
+        event_time = with_schema("logins", "at", (url,))
+        registry.hidden = {1}
+        times = event_time.times(pa.array([good, OF_OTHERS]))
+        assert times.to_pylist() == [datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC), None]
 
 
 def test_an_int_is_not_read_from_a_long(url: str) -> None:
