@@ -102,7 +102,8 @@ class _Gate:
         """
         person = self._person(request)
         if person is not None:
-            person.require(self._rule, self._service.read(lambda registry: self._rule.touched(registry, ask)))
+            rule = self._rule.of(ask)
+            person.require(rule, self._service.read(lambda registry: rule.touched(registry, ask)))
             names = referred(ask)
             if len(person.allowed(Operation.DESCRIBE, names)) < len(names):
                 raise faults.denied("the schema refers to a subject that the user may not describe")

@@ -27,6 +27,9 @@ from pylog.registry.records import (
 from pylog.registry.state import Registry
 
 MAX_SUBJECT_CHARS = 1024
+MAX_ID_STEP = 1_000_000
+"""How far above the highest id an imported one may be: `max_id` never falls, and each step takes ids from all subjects.
+Registries elsewhere begin at 1 or at 100,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Wanted:
         references: where the names come from that it does not define.
         is_normalised: whether its normal form is stored and compared.
         schema_id: given by the client, in mode IMPORT only; 0 otherwise.
-        version: given by the client, in mode IMPORT only; 0 otherwise.
+        version: given by the client, in mode IMPORT only; 0 otherwise. At most `MAX_ID`.
     """
 
     text: str
@@ -89,25 +92,44 @@ def register(registry: Registry, subject: str, wanted: Wanted) -> Change:
     reasons = misfits(registry, subject, schema, registry.live(subject))
     if reasons:
         raise faults.incompatible(subject, reasons)
-    schema_id = registry.id_of(schema) or registry.max_id + 1
-    number = max(registry.versions.get(subject, {0: None})) + 1
+    schema_id = registry.id_of(schema) or _next_id(registry)
+    number = _next_version(registry, subject)
     return _added(Version(subject, number, schema_id, schema))
 
 
 def _import(registry: Registry, subject: str, schema: Schema, wanted: Wanted) -> Change:
-    schema_id = wanted.schema_id or registry.id_of(schema) or registry.max_id + 1
-    if not 0 < schema_id <= MAX_ID:
-        raise faults.invalid_request(f"id {schema_id} is outside 1 to {MAX_ID}")
+    schema_id = wanted.schema_id or registry.id_of(schema) or _next_id(registry)
+    highest = min(MAX_ID, registry.max_id + MAX_ID_STEP)
+    if not 0 < schema_id <= highest:
+        raise faults.invalid_request(
+            f"id {schema_id} is outside 1 to {highest}: at most {MAX_ID_STEP} above the highest id so far, and at most "
+            f"{MAX_ID}"
+        )
+    if wanted.version > MAX_ID:
+        raise faults.invalid_request(f"version {wanted.version} is outside 1 to {MAX_ID}")
     holders = [one for one in registry.everything(with_deleted=True) if one.schema_id == schema_id]
     if holders and holders[0].schema != schema:
         raise faults.not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
     known = registry.versions.get(subject, {})
-    number = wanted.version or max(known, default=0) + 1
+    number = wanted.version or _next_version(registry, subject)
     there = known.get(number)
     # Its id may be in records that are kept, and nothing else says what they hold.
     if there is not None and (there.schema_id, there.schema) != (schema_id, schema):
         raise faults.not_permitted(f"Overwrite version {number} of subject {subject} is not permitted.")
     return _added(Version(subject, number, schema_id, schema))
+
+
+def _next_id(registry: Registry) -> int:
+    if registry.max_id >= MAX_ID:
+        raise faults.not_permitted(f"All ids are given: the highest is {MAX_ID}, and no id is given twice")
+    return registry.max_id + 1
+
+
+def _next_version(registry: Registry, subject: str) -> int:
+    number = max(registry.versions.get(subject, ()), default=0) + 1
+    if number > MAX_ID:
+        raise faults.not_permitted(f"Subject {subject} has version {MAX_ID}, the highest; delete it for good to go on")
+    return number
 
 
 def _added(version: Version) -> Change:

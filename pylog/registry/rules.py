@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pylog.registry import faults
+from pylog.registry.records import Mode
 from pylog.registry.routes import Ask
 from pylog.registry.state import Registry
 from pylog.security.acl import Operation
@@ -38,20 +39,36 @@ class Rule:
         operation: with one of the subjects that it touches; None for whoever logged in.
         touched: returns those subjects; none stands for all.
         is_list: whether what the person may not see is left out of the answer.
+        is_for_all: whether a request touches what all subjects share, so that it needs Write for all of them.
     """
 
     operation: Operation | None = None
     touched: Touched = _all
     is_list: bool = False
+    is_for_all: Callable[[Ask], bool] = lambda ask: False
+
+    def of(self, ask: Ask) -> "Rule":
+        """Return the rule that holds for one request."""
+        return _ALTER_ALL if self.is_for_all(ask) else self
+
+
+def _gives_numbers(ask: Ask) -> bool:
+    """Return whether the client chooses an id or a version: ids are given to all subjects from one row."""
+    return any(isinstance(number := ask.body.get(name), int) and number > 0 for name in ("id", "version"))
+
+
+def _begins_import(ask: Ask) -> bool:
+    return str(ask.body.get("mode")).upper() == Mode.IMPORT
 
 
 _ANYBODY = Rule()
 _SEE = Rule(Operation.DESCRIBE, _named)
 _SEE_ID = Rule(Operation.DESCRIBE, _holders)
 _LIST = Rule(Operation.DESCRIBE, is_list=True)
-_REGISTER = Rule(Operation.WRITE, _named)
+_REGISTER = Rule(Operation.WRITE, _named, is_for_all=_gives_numbers)
 _REMOVE = Rule(Operation.DELETE, _named)
 _ALTER = Rule(Operation.ALTER_CONFIGS, _named)
+_SET_MODE = Rule(Operation.ALTER_CONFIGS, _named, is_for_all=_begins_import)
 _ALTER_ALL = Rule(Operation.WRITE)
 
 RULES: Mapping[tuple[str, str], Rule] = {
@@ -85,7 +102,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("DELETE", "/config"): _ALTER_ALL,
     ("DELETE", "/config/{subject}"): _ALTER,
     ("PUT", "/mode"): _ALTER_ALL,
-    ("PUT", "/mode/{subject}"): _ALTER,
+    ("PUT", "/mode/{subject}"): _SET_MODE,
     ("DELETE", "/mode"): _ALTER_ALL,
     ("DELETE", "/mode/{subject}"): _ALTER,
 }

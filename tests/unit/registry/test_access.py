@@ -79,6 +79,34 @@ def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
     assert set(RULES) == {(method, path) for method, path, _ in (*READS, *CHANGES)}
 
 
+@pytest.mark.parametrize(
+    ("about", "body", "is_for_all"),
+    [
+        (("PUT", "/mode/{subject}"), {"mode": "IMPORT"}, True),
+        (("PUT", "/mode/{subject}"), {"mode": "import"}, True),
+        (("PUT", "/mode/{subject}"), {"mode": "READONLY"}, False),
+        (("POST", "/subjects/{subject}/versions"), {"schema": '"int"', "id": 2147483647}, True),
+        (("POST", "/subjects/{subject}/versions"), {"schema": '"int"', "version": 9}, True),
+        (("POST", "/subjects/{subject}/versions"), {"schema": '"int"', "id": -1, "version": -1}, False),
+        (("POST", "/subjects/{subject}/versions"), {"schema": '"int"', "id": None}, False),
+        (("POST", "/subjects/{subject}/versions"), {"schema": '"int"'}, False),
+    ],
+)
+def test_ids_are_chosen_only_by_somebody_who_may_write_all_subjects(
+    brokers: Brokers, about: tuple[str, str], body: dict[str, object], is_for_all: bool
+) -> None:
+    every = sum(1 << one for one in Operation if one is not Operation.ALL)
+    brokers.rights = {"clicks": TopicRights(every, is_visible=True)}
+    rule = RULES[about].of(Ask({"subject": "clicks-value"}, {}, body))
+    if is_for_all:
+        with pytest.raises(RegistryError, match="write for _schemas"):
+            person(brokers).require(rule, ["clicks-value"] if rule is RULES[about] else [])
+    else:
+        person(brokers).require(rule, ["clicks-value"])
+    brokers.rights = {"_schemas": WRITES}
+    person(brokers).require(rule, [])
+
+
 def test_no_change_is_open_to_whoever_logged_in() -> None:
     for method, path, _ in CHANGES:
         rule = RULES[method, path]

@@ -8,7 +8,19 @@ import pytest
 from pylog.registry import changes
 from pylog.registry.changes import Change, Wanted
 from pylog.registry.faults import RegistryError
-from pylog.registry.records import Key, Kind, Reference, Version, decode_key, decode_value, encode_key, encode_value
+from pylog.registry.records import (
+    CLAIM,
+    MAX_ID,
+    Claim,
+    Key,
+    Kind,
+    Reference,
+    Version,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 from pylog.registry.state import Registry
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
@@ -124,6 +136,34 @@ def test_modes(subjects: Subjects) -> None:
     assert subjects.register(WIDER) == 71
     assert refusal(lambda: changes.unset_mode(registry, "s")) == 40409
     assert refusal(lambda: changes.set_mode(registry, "nope", "s", force=False)) == 42204
+
+
+def test_an_imported_id_takes_few_ids_from_the_others(subjects: Subjects) -> None:
+    registry = subjects.registry
+    subjects.do(changes.set_mode(registry, "IMPORT", "s", force=False))
+    assert refusal(lambda: subjects.register(RECORD, schema_id=MAX_ID)) == 422
+    assert refusal(lambda: subjects.register(RECORD, schema_id=changes.MAX_ID_STEP + 1)) == 422
+    assert subjects.register(RECORD, schema_id=changes.MAX_ID_STEP) == changes.MAX_ID_STEP
+    assert subjects.register(WIDER, schema_id=changes.MAX_ID_STEP + 7) == changes.MAX_ID_STEP + 7
+    assert subjects.register(OTHER, "q") == changes.MAX_ID_STEP + 8
+
+
+def test_no_id_above_the_highest_is_given(subjects: Subjects) -> None:
+    subjects.register(RECORD)
+    subjects.do(Change(None, [(CLAIM, Claim(MAX_ID))]))
+    assert refusal(lambda: subjects.register(WIDER)) == 42205
+    assert subjects.register(RECORD, "q") == 1, "an id that it has already"
+    subjects.do(changes.set_mode(subjects.registry, "IMPORT", "q", force=True))
+    assert refusal(lambda: subjects.register(WIDER, "q")) == 42205
+
+
+def test_no_version_above_the_highest_is_given(subjects: Subjects) -> None:
+    subjects.do(changes.set_mode(subjects.registry, "IMPORT", "s", force=False))
+    assert refusal(lambda: subjects.register(RECORD, version=MAX_ID + 1)) == 422
+    assert subjects.register(RECORD, version=MAX_ID) == 1
+    assert refusal(lambda: subjects.register(WIDER)) == 42205
+    subjects.do(changes.unset_mode(subjects.registry, "s"))
+    assert refusal(lambda: subjects.register(WIDER)) == 42205
 
 
 def test_levels(subjects: Subjects) -> None:
