@@ -31,7 +31,7 @@ CLIENT_LEVELS = (
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "client": (
         {"security"},
-        {"connection", "message", "partitioner", "raw", "web"},
+        {"avro_bounds", "connection", "message", "partitioner", "raw", "web"},
         {"admin", "person"},
         {"avro", "consumer", "producer"},
         {"commits", "paper"},

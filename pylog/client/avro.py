@@ -15,13 +15,14 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import fastavro
 import fastavro.schema
 from fastavro.read import SchemaResolutionError
 
+from pylog.client.avro_bounds import OutOfBounds, check_payload, is_bounded
 from pylog.client.security import ClientSecurity
 from pylog.client.web import call
 from pylog.errors import PylogError
@@ -73,6 +74,13 @@ HIDDEN = 40301
 """Error code: the user lacks a right for the subjects that an answer is about."""
 
 
+class _Readable(NamedTuple):
+    """A schema, parsed; with the named types in it if its payloads have to be walked before they are read."""
+
+    schema: Parsed
+    unbounded: Mapping[str, Parsed] | None
+
+
 class RegistryClient:
     """Asks a registry, whichever instance answers; keeps what it is told.
 
@@ -98,13 +106,27 @@ class RegistryClient:
         self._security = security
         self._timeout_s = timeout_s
         self._texts: _Once[_Wanted, tuple[str, ...]] = _Once(self._fetch_texts, _Refused(UNKNOWN_FOR_S, clock))
-        self._schemas: _Once[_Wanted, Parsed] = _Once(self._parsed)
+        self._schemas: _Once[_Wanted, _Readable] = _Once(self._parsed)
         self._ids: _Once[tuple[str, str, bool], int] = _Once(self._fetch_id)
         self.lookups = 0
 
     def schema(self, schema_id: int, subject: str | None = None) -> Parsed:
         """Return the schema with this id, parsed; see `texts`."""
-        return self._schemas.get((schema_id, subject))
+        return self._schemas.get((schema_id, subject)).schema
+
+    def check_bounds(self, payload: bytes, schema_id: int, subject: str | None = None) -> None:
+        """Refuse a framed payload that is deeper, or holds more values, than a reader takes; see `schema`.
+
+        Raises:
+            SchemaError: it is so, or ends too early.
+        """
+        found = self._schemas.get((schema_id, subject))
+        if found.unbounded is None:
+            return
+        try:
+            check_payload(payload, FRAME_BYTES, found.schema, found.unbounded)
+        except OutOfBounds as error:
+            raise SchemaError(f"payload of {len(payload)} bytes does not fit schema {schema_id}: {error}") from None
 
     def texts(self, schema_id: int, subject: str | None = None) -> tuple[str, ...]:
         """Return the text of the schema with this id, behind the texts of those that it refers to.
@@ -175,9 +197,10 @@ class RegistryClient:
                 raise
             raise SchemaError(str(denied), denied.code) from None
 
-    def _parsed(self, key: _Wanted) -> Parsed:
+    def _parsed(self, key: _Wanted) -> "_Readable":
         named: dict[str, Parsed] = {}
-        return [parse(text, named) for text in self.texts(*key)][-1]
+        schema = [parse(text, named) for text in self.texts(*key)][-1]
+        return _Readable(schema, None if is_bounded(schema, named) else named)
 
     def _with_references(self, found: Mapping[str, Any]) -> tuple[str, ...]:
         # One may be referred to by several others: it is defined where it comes up first.
@@ -286,6 +309,7 @@ class AvroDeserializer:
         """
         schema_id = schema_id_of(payload)
         schema = self._registry.schema(schema_id, self._subject)
+        self._registry.check_bounds(payload, schema_id, self._subject)
         data = io.BytesIO(payload)
         data.seek(FRAME_BYTES)
         try:
