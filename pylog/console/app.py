@@ -95,7 +95,7 @@ class Console:
         config: what it shows, to whom.
         lags: lag of all groups, read as the console's own user.
         counts: what the audit counted, read as the console's own user.
-        deserialize: for values in Avro; None without a registry.
+        deserializer_of: makes what reads values in Avro with the rights of one person; None without a registry.
         clock_s: seconds of a clock that does not go back.
         source_of: makes what asks the cluster for one person.
         check: has a broker judge a user and password, as `log_in` does.
@@ -107,7 +107,7 @@ class Console:
         config: ConsoleConfig,
         lags: Lags,
         counts: Counts,
-        deserialize: Deserialize | None = None,
+        deserializer_of: Callable[[Connection], Deserialize] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         source_of: Callable[[Connection, Lags], ClusterSource] = ClusterSource,
         check: Callable[[Connection, str, str, str], Connection] = log_in,
@@ -116,7 +116,7 @@ class Console:
         self._config = config
         self._lags = lags
         self._counts = counts
-        self._deserialize = deserialize
+        self._deserializer_of = deserializer_of
         self._clock_s = clock_s
         self._source_of = source_of
         self._check = check
@@ -157,7 +157,8 @@ class Console:
 
     def _person(self, user: str, source: ClusterSource) -> Person:
         may_change = self._config.may_change(user)
-        return Person(user, source, self._config.may_read_payloads(user), may_change, self._journal)
+        deserialize = None if self._deserializer_of is None else self._deserializer_of(source.connection)
+        return Person(user, source, self._config.may_read_payloads(user), may_change, self._journal, deserialize)
 
     def _html(self, view: View) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
@@ -216,7 +217,7 @@ class Console:
             self._alerts,
             self._pipeline,
             self._tails,
-            self._deserialize,
+            person.deserialize,
         )
 
     def _who(self, request: Request) -> Person | None:

@@ -4,6 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pylog.client.avro import AvroDeserializer, RegistryClient
+from pylog.client.connection import Connection
 from pylog.console.app import Console
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts
@@ -31,12 +32,14 @@ def run(config: ConsoleConfig, stop: Stop, notices: Notices) -> None:
         ConfigError: the address cannot be listened on, or the certificate cannot be used.
     """
     reader = LagReader(config.cluster, LAG_INTERVAL_S, Metrics(), stop, notices)
-    deserialize = None
-    if config.registries:
-        registry = RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S, security=config.cluster.security())
-        deserialize = AvroDeserializer(registry)
     counts = Counts((config.cluster, *config.ledgers), config.window_ms)
-    app = Console(config, Lags(reader), counts, deserialize).app()
+
+    def deserializer_of(person: Connection) -> AvroDeserializer:
+        # As who looks: a schema says more of a topic than everybody may know, and its id is anybody's guess.
+        security = person.security()
+        return AvroDeserializer(RegistryClient(config.registries, timeout_s=_REGISTRY_TIMEOUT_S, security=security))
+
+    app = Console(config, Lags(reader), counts, deserializer_of if config.registries else None).app()
     with WebServer(*config.listen, app, tls=_tls(config), has_proxy=bool(config.public_url)) as server:
         reader.start()
         notices.tell(time.monotonic(), "info", "ready", url=_url(config, server.port))

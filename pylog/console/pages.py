@@ -96,6 +96,7 @@ class Person:
         may_read_payloads: whether keys and values are shown.
         changes: what the person may change here; the cluster's ACLs hold beside it.
         journal: writes down who changed what; None where nobody may change anything.
+        deserialize: for values in Avro, under the schemas that this person may read; None without a registry.
     """
 
     user: str
@@ -103,6 +104,7 @@ class Person:
     may_read_payloads: bool
     changes: frozenset[str] = frozenset()
     journal: Journal | None = None
+    deserialize: Deserialize | None = None
 
     def change(self, address: str, verb: str, subject: str, details: Row, act: Callable[[], Row]) -> Row:
         """Make a change, which is written down before; return what *act* returned.

@@ -107,8 +107,6 @@ def _console(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
         _topic("*", "Describe"),
         _topic("__consumer_offsets", "Read"),
         counts,
-        # The registry tells its own schemas to whoever may read the topic that keeps them.
-        _topic(str(host.get("registry_topic") or "_schemas"), "Read"),
         _group("*", "Describe"),
         _cluster("Describe"),
     ]

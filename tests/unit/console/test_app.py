@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html.parser import HTMLParser
 from importlib import resources
@@ -620,6 +620,21 @@ def test_a_session_ends_by_itself() -> None:
         assert client.get("/").status_code == 200
         clock.now_s += IDLE_S
         assert client.get("/").status_code == 303
+
+
+def test_values_in_avro_are_read_with_the_rights_of_who_looks() -> None:
+    users: list[str] = []
+
+    def deserializer_of(person: Connection) -> Callable[[bytes], object]:
+        users.append(person.properties["sasl.username"])
+        return lambda payload: payload
+
+    config = ConsoleConfig(cluster=SECURED, has_login=True)
+    console = Console(config, LAGS, PlantedCounts(), deserializer_of, Clock(), Planted, Brokers(), PlantedPipeline())
+    with TestClient(console.app(), base_url="http://localhost", follow_redirects=False) as client:
+        log_in(client)
+    (person,) = console._sessions.owners("alice")
+    assert (users, person.deserialize is not None) == (["alice"], True)
 
 
 def test_two_sessions_of_one_person_share_their_connections() -> None:

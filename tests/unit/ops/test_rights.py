@@ -58,6 +58,11 @@ def test_a_registry_reads_the_schemas_of_the_one_that_it_follows() -> None:
     assert {f"WRITE {topic}", f"CREATE {topic}"} <= rights("offline", "pylog-registry")
 
 
+def test_the_console_may_not_read_all_schemas_for_whoever_looks() -> None:
+    read = {one for one in rights("offline", "pylog-console") if one.startswith("READ")}
+    assert read == {"READ TOPIC:LITERAL:__consumer_offsets", "READ TOPIC:LITERAL:_audit"}
+
+
 def test_the_ingestion_reads_what_it_loads() -> None:
     read = {one for one in rights("offline", "pylog-ingest") if one.startswith("READ TOPIC")}
     assert read == {"READ TOPIC:LITERAL:_audit", "READ TOPIC:LITERAL:clicks", "READ TOPIC:LITERAL:host.journal"}
