@@ -7,6 +7,7 @@ no page waits for all of it.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pylog.audit.confirm import confirm
@@ -17,13 +18,19 @@ from pylog.audit.load import LedgerReader
 from pylog.audit.reports import FOR_EVER_MS, Tier
 from pylog.client.connection import Connection
 from pylog.console.readings import Reading, reason_of
-from pylog.errors import ApiError, ErrorCode, PylogError
+from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 
 READ_S = 3.0
 """How long one look reads."""
 
 WAIT_S = 0.2
 """How long a look waits for another one, if it has something to show."""
+
+FIRST_WAIT_S = 2 * READ_S
+"""The same, if it has nothing to show."""
+
+MAX_WAITERS = 4
+"""Looks that wait with nothing to show: each holds one of the forty threads that answer requests."""
 
 COUNTS_S = 10.0
 """How long a judgement counts, and a cluster that failed is left alone."""
@@ -95,17 +102,21 @@ class Counts:
         self._clock_ms = clock_ms
         self._clock_s = clock_s
         self._lock = threading.Lock()
+        self._waiters = threading.BoundedSemaphore(MAX_WAITERS)
         self._spans: dict[tuple[int, int | None], _Span] = {}
         self._latest: Look | None = None
         self._looked_s: float | None = None
         self._keeper: threading.Thread | None = None
 
     def look(self, from_ms: int | None, to_ms: int | None) -> Look:
-        """Return what is known of a span of time, after reading for at most `READ_S`; waits while others read.
+        """Return what is known of a span of time, after reading for at most `READ_S`; waits a while if others read.
 
         Args:
             from_ms: first window; None for the latest two hours.
             to_ms: windows before this time; None for all up to now.
+
+        Raises:
+            Unreachable: nothing is known of this span yet, and others read for too long or too many wait.
         """
         if from_ms is None:
             now_ms = self._clock_ms()
@@ -113,8 +124,9 @@ class Counts:
         key = (from_ms - from_ms % self.window_ms, to_ms)
         known = self._spans.get(key)
         # Who asks for a cluster that is away waits for it; the others are shown what is known meanwhile.
-        if not self._lock.acquire(timeout=-1 if known is None else WAIT_S):
-            assert known is not None
+        if not (self._wait_first() if known is None else self._lock.acquire(timeout=WAIT_S)):
+            if known is None:
+                raise Unreachable("the counts of other times are being read; load this page again in a few seconds")
             return known.last
         try:
             span = self._spans.pop(key, None) or _Span(*key, self.clusters)
@@ -124,6 +136,15 @@ class Counts:
             return span.look(self.window_ms, self._clock_ms, self._clock_s)
         finally:
             self._lock.release()
+
+    def _wait_first(self) -> bool:
+        """Take the lock for a span of which nothing is known; return whether that worked."""
+        if not self._waiters.acquire(blocking=False):
+            return False
+        try:
+            return self._lock.acquire(timeout=FIRST_WAIT_S)
+        finally:
+            self._waiters.release()
 
     def latest(self) -> Look | None:
         """Return what is known of the latest two hours, without waiting; None before anything is known.
@@ -138,8 +159,9 @@ class Counts:
 
     def _keep(self) -> None:
         while (looked_s := self._looked_s) is not None and self._clock_s() - looked_s < WATCHED_S:
-            self._latest = self.look(None, None)
-            time.sleep(0.1 if self._latest.progress else COUNTS_S)
+            with suppress(Unreachable):  # others read other spans
+                self._latest = self.look(None, None)
+            time.sleep(COUNTS_S if self._latest is not None and not self._latest.progress else 0.1)
 
     def confirmed(self, judgement: Judgement) -> Judgement:
         """Return *judgement* after asking the clusters which compacted records are lost; waits."""

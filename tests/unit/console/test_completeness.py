@@ -1,6 +1,7 @@
 """What the completeness pages say, from accounts with known losses."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -8,9 +9,11 @@ from pylog.audit.render import moment
 from pylog.audit.reports import Tier
 from pylog.client.connection import Connection
 from pylog.console import completeness
+from pylog.console import counts as module
 from pylog.console.completeness import Span
 from pylog.console.counts import Counts, Look, Producers
 from pylog.console.readings import Reading
+from pylog.errors import Unreachable
 from tests.unit.console.ledgers import NOW_MS, T0, WINDOW_MS, ledger_of, look_of, reports, unstamped
 
 LATEST = Span("", 2)
@@ -137,6 +140,23 @@ def test_the_command_has_what_the_page_was_asked_for() -> None:
         "--topic 'my topic' --format wide"
     )
     assert completeness.span_command(["a:1"], LATEST, None).endswith("--ledger a:1 --since 2h --format wide")
+
+
+def test_few_wait_for_counts_of_which_nothing_is_known_and_none_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a thread of the server: as many as there are threads ended the console for everybody."""
+    monkeypatch.setattr(module, "FIRST_WAIT_S", 0.5)
+    counts = Counts((Connection(bootstrap="127.0.0.1:1", timeout_s=1),), WINDOW_MS, lambda: NOW_MS)
+
+    def look(number: int) -> None:
+        with pytest.raises(Unreachable, match="counts of other times are being read"):
+            counts.look(T0 + number * 3_600_000, NOW_MS)
+
+    with counts._lock, ThreadPoolExecutor(40) as threads:
+        looks = [threads.submit(look, number) for number in range(40)]
+        done = wait(looks, timeout=60)
+        assert not done.not_done
+    for one in looks:
+        one.result()
 
 
 def test_who_looks_while_another_waits_for_a_cluster_is_shown_what_is_known() -> None:
