@@ -8,6 +8,7 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from importlib import resources
 from typing import Any
@@ -88,6 +89,10 @@ _STATUS = {
 }
 
 
+LOGIN_MS = 30_000
+"""How long a login counts; then a broker is asked again."""
+
+
 class Console:
     """One console.
 
@@ -160,6 +165,11 @@ class Console:
         deserialize = None if self._deserializer_of is None else self._deserializer_of(source.connection)
         return Person(user, source, self._config.may_read_payloads(user), may_change, self._journal, deserialize)
 
+    def _new_person(self, user: str, connection: Connection) -> Person:
+        is_user: Question[bool] = Question(LOGIN_MS, lambda: int(self._clock_s() * 1000))
+        is_user.read(lambda: True)
+        return replace(self._person(user, self._source_of(connection, self._lags)), is_user=is_user)
+
     def _html(self, view: View) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             person = self._who(request)
@@ -223,7 +233,28 @@ class Console:
     def _who(self, request: Request) -> Person | None:
         if self._everybody is not None:
             return self._everybody
-        return self._sessions.find(request.cookies.get(self._cookie, ""), self._clock_s())
+        cookie = request.cookies.get(self._cookie, "")
+        person = self._sessions.find(cookie, self._clock_s())
+        if person is None or self._is_user(person):
+            return person
+        self._sessions.end_owner(person)
+        return None
+
+    def _is_user(self, person: Person) -> bool:
+        """Return whether the brokers still take the person's login; connections that it opened live on without it."""
+        if person.is_user is None:
+            return True
+        return person.is_user.read(lambda: self._is_taken(person)).value is not False
+
+    def _is_taken(self, person: Person) -> bool:
+        password = person.source.connection.properties["sasl.password"]
+        try:
+            self._check(self._config.cluster, self._config.mechanism, person.user, password)
+        except ApiError as error:
+            if error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+                raise
+            return False
+        return True
 
     def _page(self, request: Request, person: Person | None, page: Page, status: HTTPStatus) -> Response:
         cookie = request.cookies.get(self._cookie, "")
@@ -312,7 +343,7 @@ class Console:
             status = HTTPStatus.FORBIDDEN if is_wrong else HTTPStatus.SERVICE_UNAVAILABLE
             said = "Name or password is wrong." if is_wrong else f"No broker could be asked: {reason_of(error)}"
             return self._show_login(request, said, status)
-        person = self._same_person(user, password) or self._person(user, self._source_of(connection, self._lags))
+        person = self._same_person(user, password) or self._new_person(user, connection)
         cookie = self._sessions.begin(user, person, now_s)
         if cookie is None:
             problem = "Too many people are logged in. Try again later."

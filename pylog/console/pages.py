@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from pylog.audit.judge import Judgement
 from pylog.audit.render import moment
-from pylog.client.admin.cluster import TopicView
+from pylog.client.admin.cluster import ClusterView, TopicView
 from pylog.client.rows import Row
 from pylog.console import completeness, rights, screens, tiers
 from pylog.console.alerts import Alert, alerts_data, runbook_data, visible
@@ -32,7 +32,7 @@ from pylog.console.completeness import Span
 from pylog.console.config import PRODUCE, RESET_OFFSETS
 from pylog.console.counts import Counts, Look
 from pylog.console.pipeline import Pipeline
-from pylog.console.readings import Reading, reason_of
+from pylog.console.readings import Question, Reading, reason_of
 from pylog.console.records import (
     TAIL,
     Deserialize,
@@ -82,6 +82,10 @@ class NotFound(PylogError):
     """There is no such page."""
 
 
+VISIBLE_MS = 30_000
+"""How long the last list of the topics that a person may see decides what else is shown."""
+
+
 def _not_allowed(verb: str) -> Forbidden:
     return Forbidden(f"you may not {verb} from here; whoever runs this console can name you as a changer")
 
@@ -97,6 +101,7 @@ class Person:
         changes: what the person may change here; the cluster's ACLs hold beside it.
         journal: writes down who changed what; None where nobody may change anything.
         deserialize: for values in Avro, under the schemas that this person may read; None without a registry.
+        is_user: whether brokers take the person's login; None without login.
     """
 
     user: str
@@ -105,6 +110,7 @@ class Person:
     changes: frozenset[str] = frozenset()
     journal: Journal | None = None
     deserialize: Deserialize | None = None
+    is_user: Question[bool] | None = None
 
     def change(self, address: str, verb: str, subject: str, details: Row, act: Callable[[], Row]) -> Row:
         """Make a change, which is written down before; return what *act* returned.
@@ -277,14 +283,21 @@ def _visible(ask: Ask) -> set[str] | None:
     view = ask.person.source.view()
     if not ask.person.user:
         return None
-    if view.value is None:
+    if view.value is None or _is_old(view):
         raise Unreachable(view.error)
     return set(view.value.topics)
 
 
 def _visible_if_known(ask: Ask) -> set[str] | None:
     view = ask.person.source.view()
-    return None if not ask.person.user else set(view.value.topics if view.value else ())
+    if not ask.person.user:
+        return None
+    return set() if view.value is None or _is_old(view) else set(view.value.topics)
+
+
+def _is_old(view: Reading[ClusterView]) -> bool:
+    """Return whether what the person might see is known from too long ago: rights are taken away, too."""
+    return bool(view.error) and (view.tried_ms or 0) - (view.read_ms or 0) > VISIBLE_MS
 
 
 def _visible_topic(ask: Ask) -> str:
@@ -476,7 +489,8 @@ def _check_payloads(ask: Ask) -> None:
 def groups(ask: Ask) -> Page:
     """Return a page of groups."""
     source = ask.person.source
-    model = screens.groups(source.groups(), source.lags(), ask.text("q"), ask.number("page") or 1)
+    lags = screens.seen_lags(source.lags(), _visible_if_known(ask))
+    model = screens.groups(source.groups(), lags, ask.text("q"), ask.number("page") or 1)
     return Page("groups", "Groups", model, command("group", "list"))
 
 
@@ -486,7 +500,8 @@ def group(ask: Ask) -> Page:
     if not name:
         raise NotFound("id: names the group, and is missing")
     view, progress = source.group(name)
-    model = screens.group(view, progress, source.verdicts(name, progress), source.lags(), clock_ms())
+    lags = screens.seen_lags(source.lags(), _visible_if_known(ask))
+    model = screens.group(view, progress, source.verdicts(name, progress), lags, clock_ms())
     return Page("group", f"Group {name}", model, command("group", "describe", "--format", "wide", "--", name))
 
 

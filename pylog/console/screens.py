@@ -6,7 +6,8 @@ Every model has `unknown`: what the page does not know, why, and since when.  No
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from pylog.client.admin.cluster import ClusterView, ConfigValue, OffsetRange, TopicView
 from pylog.client.admin.configs import Setting
@@ -32,6 +33,7 @@ MAX_PROBLEMS = 100
 DISK_FULL_RATIO = 0.85
 """Used share of a file system from which on the overview names it."""
 
+_Labels = TypeVar("_Labels", bound=tuple[Any, ...])
 _EMPTY = ClusterView("", -1, (), {})
 _STATUSES = list(Status)
 
@@ -282,6 +284,30 @@ def groups(listed: Reading[list[GroupListing]], lags: Reading[LagReport], query:
         "groups": shown,
         "unknown": missing(groups=listed, lag_of_all_groups=lags),
     }
+
+
+def seen_lags(lags: Reading[LagReport], topics: Collection[str] | None) -> Reading[LagReport]:
+    """Return what is known of lag without topics that the person may not see; *topics* None is for all.
+
+    The console asks for lag as its own user, which sees all topics; who sees a group need not see what it reads.
+    """
+    report = lags.value
+    if report is None or topics is None:
+        return lags
+
+    def of(samples: Mapping[_Labels, float]) -> dict[_Labels, float]:
+        return {labels: value for labels, value in samples.items() if labels[1] in topics}
+
+    return replace(
+        lags,
+        value=replace(
+            report,
+            records=of(report.records),
+            seconds=of(report.seconds),
+            status=of(report.status),
+            stuck=of(report.stuck),
+        ),
+    )
 
 
 def group(

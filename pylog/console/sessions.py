@@ -96,6 +96,12 @@ class Sessions(Generic[_T]):
         with self._lock:
             self._sessions.pop(cookie, None)
 
+    def end_owner(self, owner: _T) -> None:
+        """End all sessions of an owner."""
+        with self._lock:
+            for cookie in [cookie for cookie, one in self._sessions.items() if one.owner is owner]:
+                del self._sessions[cookie]
+
     def _drop_expired(self, now_s: float) -> None:
         for cookie, one in list(self._sessions.items()):
             if now_s - one.began_s >= SESSION_S or now_s - one.used_s >= IDLE_S:

@@ -30,11 +30,11 @@ from pylog.client.admin.users import UserView
 from pylog.client.commits import Verdict
 from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord
-from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, Console
+from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, LOGIN_MS, Console
 from pylog.console.changes import Target
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts, Look, Producers
-from pylog.console.pages import PAGES, parse_time
+from pylog.console.pages import PAGES, VISIBLE_MS, parse_time
 from pylog.console.pipeline import CommitFacts, LakeFacts, MirrorFacts, Pipeline
 from pylog.console.readings import Reading
 from pylog.console.records import SEARCH, Budget, Found, FoundInTopic
@@ -47,6 +47,7 @@ from pylog.ingest.plan import Position
 from pylog.ingest.status import Status as LoadStatus
 from pylog.ingest.status import Stop
 from pylog.model import NodeAddress, TopicPartition
+from pylog.probe.lag import LagReport
 from pylog.probe.reader import Latest
 from pylog.security.acl import Binding, Entry, Operation, Pattern, PatternType, Permission, ResourceType
 from tests.unit.console.ledgers import WINDOW_MS, ledger_of, look_of, reports
@@ -635,6 +636,52 @@ def test_values_in_avro_are_read_with_the_rights_of_who_looks() -> None:
         log_in(client)
     (person,) = console._sessions.owners("alice")
     assert (users, person.deserialize is not None) == (["alice"], True)
+
+
+def test_a_user_who_is_removed_is_logged_out_in_half_a_minute() -> None:
+    clock, brokers = Clock(), Brokers()
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True), clock, brokers) as client:
+        log_in(client)
+        brokers.passwords.clear()
+        assert (client.get("/").status_code, brokers.judged) == (200, 1), "a login counts for a while"
+        clock.now_s += LOGIN_MS / 1000
+        assert client.get("/api/topics").status_code == 401
+        brokers.passwords["alice"] = "wonder"
+        assert client.get("/").status_code == 303
+        log_in(client)
+        assert client.get("/").status_code == 200
+
+
+def test_brokers_that_are_away_log_nobody_out() -> None:
+    clock, brokers = Clock(), Brokers()
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True), clock, brokers) as client:
+        log_in(client)
+        brokers.is_away = True
+        clock.now_s += LOGIN_MS / 1000
+        assert [client.get("/").status_code for _ in range(3)] == [200] * 3
+        assert brokers.judged == 2, "one page in half a minute waits for them"
+
+
+@pytest.mark.parametrize(("failed_ms", "is_shown"), [(1_000 + VISIBLE_MS, True), (1_001 + VISIBLE_MS, False)])
+def test_rights_that_were_seen_too_long_ago_show_nothing(failed_ms: int, is_shown: bool) -> None:
+    class Late(Planted):
+        def view(self) -> Reading[ClusterView]:
+            return replace(super().view(), tried_ms=failed_ms)
+
+        def groups(self) -> Reading[list[GroupListing]]:
+            return known([GroupListing("g", "Stable")])
+
+        def lags(self) -> Reading[LagReport]:
+            row = ("g", EVIL)
+            return known(LagReport({row: 7.0}, {row: 1.0}, {row: 0.0}, {("g",): 1.0}))
+
+    config = ConsoleConfig(cluster=SECURED, has_login=True)
+    console = Console(config, LAGS, PlantedCounts(), None, Clock(), Late, Brokers(), PlantedPipeline())
+    with TestClient(console.app(), base_url="http://localhost", follow_redirects=False) as client:
+        log_in(client)
+        assert client.get("/api/completeness").status_code == (200 if is_shown else 503)
+        (row,) = client.get("/api/groups").json()["groups"]
+        assert row["lag"] == (7 if is_shown else None)
 
 
 def test_two_sessions_of_one_person_share_their_connections() -> None:

@@ -178,6 +178,18 @@ def test_groups_that_are_worst_come_first_and_strangers_are_not_shown() -> None:
     ]
 
 
+def test_a_group_names_no_topic_that_the_person_may_not_see() -> None:
+    listed = reading([GroupListing("readers", "Stable")])
+    seen = screens.seen_lags(reading(REPORT), {"views"})
+    (row,) = screens.groups(listed, seen, "", 1)["groups"]
+    assert (row["lag"], row["status"]) == (0, "OK")
+    group = GroupView("readers", "Stable", "range", BROKERS[0], ())
+    found = screens.group(group, reading({}), reading({}), seen, 0)
+    assert [one["topic"] for one in found["topics"]] == ["views"]
+    assert screens.seen_lags(reading(REPORT), None).value is REPORT
+    assert screens.seen_lags(NO_REPORT, set()) is NO_REPORT
+
+
 def test_a_group_whose_lag_is_not_known_says_so() -> None:
     found = screens.groups(reading([GroupListing("a", "Stable")]), NO_REPORT.failed("refused", 5), "", 1)
     assert found["groups"][0]["lag"] is None
