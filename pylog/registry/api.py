@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from threading import BoundedSemaphore
 from urllib.parse import unquote
 
 from anyio import CapacityLimiter, to_thread
@@ -18,15 +19,18 @@ from pylog.daemon.web import has_certificate, metrics_route, read_body
 from pylog.errors import PylogError
 from pylog.metrics import Metrics
 from pylog.model import Offset
-from pylog.registry import faults
+from pylog.registry import avro, faults
 from pylog.registry.access import Access, Person
 from pylog.registry.faults import RegistryError
-from pylog.registry.routes import CHANGES, READS, Ask, Decide, Read
+from pylog.registry.routes import CHANGES, PREPARED, READS, Ask, Decide, Prepare, Read
 from pylog.registry.rules import RULES, Rule, referred, seen
 from pylog.registry.service import OFFSET_HEADER, PRIMARY_WAIT_S, PrimaryRequest, Service
 from pylog.security.acl import Operation
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+
+MAX_JUDGED = 2
+"""Schemas that are parsed and compared at once for reads, and as many for changes; more wait."""
 
 MAX_CHANGES = 32
 """Changes at once; more wait.  Each keeps a thread while there is no primary, and reads need threads too."""
@@ -44,13 +48,23 @@ def new_app(service: Service, metrics: Metrics, access: Access | None = None) ->
     def gate(method: str, path: str) -> _Gate:
         return _Gate(service, access, RULES[method, path])
 
+    def judge(method: str, path: str) -> _Judge | None:
+        prepare = PREPARED.get((method, path))
+        return None if prepare is None else _Judge(service, prepare)
+
+    judging = CapacityLimiter(MAX_JUDGED)
     reads = [
-        Route(path, _reader(service, read, metrics, gate(method, path)), methods=[method])
+        Route(path, _reader(service, read, metrics, gate(method, path), judge(method, path), judging), methods=[method])
         for method, path, read in READS
     ]
     limiter = CapacityLimiter(MAX_CHANGES)
+    changes_judged = BoundedSemaphore(MAX_JUDGED)
     writes = [
-        Route(path, _changer(service, decide, metrics, limiter, gate(method, path)), methods=[method])
+        Route(
+            path,
+            _changer(service, decide, metrics, limiter, gate(method, path), judge(method, path), changes_judged),
+            methods=[method],
+        )
         for method, path, decide in CHANGES
     ]
     page = metrics_route(metrics)
@@ -133,16 +147,42 @@ def _scraped(access: Access, page: Route) -> Callable[[Request], Response]:
     return endpoint
 
 
-def _reader(service: Service, read: Read, metrics: Metrics, gate: _Gate) -> Callable[[Request], Awaitable[Response]]:
+class _Judge:
+    """Parses and compares the schema in a request before the state is locked: that may take seconds."""
+
+    def __init__(self, service: Service, prepare: Prepare) -> None:
+        self._service, self._prepare = service, prepare
+
+    def run(self, ask: Ask) -> None:
+        """Have the answers ready that the route will ask for.
+
+        Raises:
+            RegistryError: 42201, 422; whatever the state says against the request is left to the route.
+        """
+        wanted = ask.schema
+        avro.check_size(wanted.text)
+        schema = wanted.stored()
+        try:
+            found = self._service.read(lambda registry: self._prepare(registry, ask, schema))
+        except RegistryError:
+            return
+        found.run()
+
+
+def _reader(
+    service: Service, read: Read, metrics: Metrics, gate: _Gate, judge: _Judge | None, judging: CapacityLimiter
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         ask = _ask(request, await read_body(request))
 
         def look() -> tuple[object, Offset]:
             person = gate.enter(request, ask)
+            if judge is not None:
+                judge.run(ask)
             found, offset = service.read_at(lambda registry: read(registry, ask))
             return gate.leave(person, found), offset
 
-        found, offset = await to_thread.run_sync(look)
+        found, offset = await to_thread.run_sync(look, limiter=None if judge is None else judging)
         answer = _answer(metrics, 200, _as_json(found))
         answer.headers[OFFSET_HEADER] = str(offset)
         return answer
@@ -151,7 +191,13 @@ def _reader(service: Service, read: Read, metrics: Metrics, gate: _Gate) -> Call
 
 
 def _changer(
-    service: Service, decide: Decide, metrics: Metrics, limiter: CapacityLimiter, gate: _Gate
+    service: Service,
+    decide: Decide,
+    metrics: Metrics,
+    limiter: CapacityLimiter,
+    gate: _Gate,
+    judge: _Judge | None,
+    judging: BoundedSemaphore,
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         body = await read_body(request)
@@ -165,6 +211,9 @@ def _changer(
             if not service.election.is_primary:
                 forwarded = service.forward(PrimaryRequest(request.method, target, body, request.headers))
                 return _answer(metrics, forwarded.status, forwarded.body, forwarded.content_type)
+            if judge is not None:
+                with judging:
+                    judge.run(ask)
             found, offset = service.change(lambda registry: decide(registry, ask))
             answer = _answer(metrics, 200, _as_json(found))
             answer.headers[OFFSET_HEADER] = str(offset)

@@ -4,9 +4,10 @@ Apache's `avro` parses and compares reader with writer by the specification's ru
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import avro.compatibility
 import avro.errors
@@ -22,6 +23,19 @@ _FIRST = ("name", "type", "fields", "symbols", "items", "values", "size", "defau
 
 MAX_DEPTH = 200
 """Nesting beyond this is refused: parsing recurses."""
+
+MAX_CHARS = 1_000_000
+"""Of a schema that somebody sends; those that are stored already count as they are."""
+
+MAX_PARTS = 20_000
+"""Objects and lists in such a schema: a field takes one or two, and comparing two schemas takes tens of µs each."""
+
+_KEPT = 64
+"""Answers that are kept, so that what was computed before a lock is taken need not be computed under it."""
+
+
+Source: TypeAlias = tuple[str, tuple[str, ...]]
+"""A schema's text, canonical, and those of the schemas that it takes names from."""
 
 
 class Level(StrEnum):
@@ -51,6 +65,7 @@ class Level(StrEnum):
         return self.startswith(("FORWARD", "FULL"))
 
 
+@lru_cache(maxsize=_KEPT)
 def canonical(text: str) -> str:
     """Return the schema without insignificant blanks, as it is stored and compared.
 
@@ -60,6 +75,7 @@ def canonical(text: str) -> str:
     return _dump(_load(text))
 
 
+@lru_cache(maxsize=_KEPT)
 def normalised(text: str) -> str:
     """Return the schema's normal form: full names, attributes in one order, nothing about its looks.
 
@@ -69,7 +85,24 @@ def normalised(text: str) -> str:
     return _dump(_normal(_load(text), ""))
 
 
-def check_valid(text: str, dependencies: Sequence[str]) -> None:
+def check_size(text: str) -> None:
+    """Refuse a schema that takes too long to parse and to compare.
+
+    Raises:
+        RegistryError: 42201.
+    """
+    if len(text) > MAX_CHARS:
+        raise invalid_schema(f"{len(text)} characters long; at most {MAX_CHARS} are taken")
+    level, parts = [_load(text)], 0
+    while level:
+        parts += len(level)
+        if parts > MAX_PARTS:
+            raise invalid_schema(f"it has more than {MAX_PARTS} objects and lists")
+        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
+
+
+@lru_cache(maxsize=_KEPT)
+def check_valid(text: str, dependencies: tuple[str, ...]) -> None:
     """Raise unless the schema is Avro.
 
     Args:
@@ -82,7 +115,8 @@ def check_valid(text: str, dependencies: Sequence[str]) -> None:
     _parse(text, dependencies)
 
 
-def misfits(new: tuple[str, Sequence[str]], old: tuple[str, Sequence[str]], level: Level) -> list[str]:
+@lru_cache(maxsize=_KEPT)
+def misfits(new: Source, old: Source, level: Level) -> tuple[str, ...]:
     """Return why *new* does not fit *old* under *level*, in words; nothing if it does.
 
     Args:
@@ -96,7 +130,7 @@ def misfits(new: tuple[str, Sequence[str]], old: tuple[str, Sequence[str]], leve
         found += _reasons("new", parsed_new, "old", parsed_old)
     if level.must_be_read_by_old:
         found += _reasons("old", parsed_old, "new", parsed_new)
-    return found
+    return tuple(found)
 
 
 def _reasons(reader_name: str, reader: avro.schema.Schema, writer_name: str, writer: avro.schema.Schema) -> list[str]:
@@ -135,14 +169,14 @@ def _load(text: str) -> Any:  # noqa: ANN401  JSON is anything
 def _check_depth(schema: object) -> None:
     level = [schema]
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ())
-        ]
+        level = [child for node in level for child in _children(node)]
         if not level:
             return
     raise invalid_schema(f"nested deeper than {MAX_DEPTH}")
+
+
+def _children(node: object) -> Iterable[object]:
+    return node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
 
 
 def _dump(schema: object) -> str:

@@ -27,6 +27,9 @@ from pylog.registry.records import (
 from pylog.registry.state import Registry
 
 MAX_SUBJECT_CHARS = 1024
+MAX_VERSIONS = 1_000
+"""Of one subject that are not deleted: a transitive level compares a new schema with each."""
+
 MAX_ID_STEP = 1_000_000
 """How far above the highest id an imported one may be: `max_id` never falls, and each step takes ids from all subjects.
 Registries elsewhere begin at 1 or at 100,000."""
@@ -58,16 +61,75 @@ class Wanted:
     schema_id: int = 0
     version: int = 0
 
+    def stored(self) -> Schema:
+        """Return what would be stored for it, be it Avro or not.
+
+        Raises:
+            RegistryError: 42201, it is not JSON.
+        """
+        text = avro.normalised(self.text) if self.is_normalised else avro.canonical(self.text)
+        return Schema(text, self.references)
+
     def schema(self, registry: Registry) -> Schema:
         """Return what is stored for it.
 
         Raises:
             RegistryError: 42201.
         """
-        text = avro.normalised(self.text) if self.is_normalised else avro.canonical(self.text)
-        found = Schema(text, self.references)
-        avro.check_valid(text, registry.dependencies(found))
+        found = self.stored()
+        avro.check_valid(found.text, tuple(registry.dependencies(found)))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """What takes time in judging a schema, taken from the state: `run` needs the state no more.
+
+    Attributes:
+        new: the schema.
+        old: the versions that it is compared with.
+        level: the subject's.
+    """
+
+    new: avro.Source
+    old: Sequence[avro.Source]
+    level: Level
+
+    def run(self) -> None:
+        """Parse and compare; the answers are kept for whoever asks the same next, with the state locked.
+
+        Raises:
+            RegistryError: 42201, the schema is not Avro.
+        """
+        avro.check_valid(*self.new)
+        for one in self.old:
+            avro.misfits(self.new, one, self.level)
+
+
+def comparisons(registry: Registry, subject: str, schema: Schema, earlier: Sequence[Version] | None) -> Comparisons:
+    """Return what judging *schema* takes.
+
+    Args:
+        registry: as it is.
+        subject: whose level counts.
+        schema: as it would be stored.
+        earlier: what it is compared with; None for what the subject's level says.
+
+    Raises:
+        RegistryError: 42201, a reference leads nowhere.
+    """
+    level = registry.level(subject)
+    if earlier is None:
+        live = registry.live(subject)
+        earlier = live if level.is_transitive else live[-1:]
+    if level is Level.NONE:
+        earlier = ()
+    old = [_source(registry, one.schema) for one in earlier if one.schema.kind == AVRO]
+    return Comparisons(_source(registry, schema), old, level)
+
+
+def _source(registry: Registry, schema: Schema) -> avro.Source:
+    return schema.text, tuple(registry.dependencies(schema))
 
 
 def register(registry: Registry, subject: str, wanted: Wanted) -> Change:
@@ -89,7 +151,10 @@ def register(registry: Registry, subject: str, wanted: Wanted) -> Change:
         raise faults.not_permitted(f"Subject {subject} is not in import mode")
     if is_import:
         return _import(registry, subject, schema, wanted)
-    reasons = misfits(registry, subject, schema, registry.live(subject))
+    live = registry.live(subject)
+    if len(live) >= MAX_VERSIONS:
+        raise faults.not_permitted(f"Subject {subject} has {len(live)} versions; at most {MAX_VERSIONS} are kept")
+    reasons = misfits(registry, subject, schema, live)
     if reasons:
         raise faults.incompatible(subject, reasons)
     schema_id = registry.id_of(schema) or _next_id(registry)
@@ -152,13 +217,13 @@ def misfits(
     if level is Level.NONE:
         return []
     compared = earlier if level.is_transitive or all_given else earlier[-1:]
-    new = (schema.text, registry.dependencies(schema))
+    new = _source(registry, schema)
     found: list[str] = []
     for one in compared:
         if one.schema.kind != AVRO:
             found.append(f"{{version {one.version}: it is of type {one.schema.kind}; level {level}}}")
             continue
-        old = (one.schema.text, registry.dependencies(one.schema))
+        old = _source(registry, one.schema)
         found += [f"{{version {one.version}: {reason}; level {level}}}" for reason in avro.misfits(new, old, level)]
     return found
 

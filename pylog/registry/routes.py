@@ -96,6 +96,7 @@ class Ask:
         return Wanted(text, references, self.flag("normalize"), max(schema_id, 0), max(version, 0))
 
 
+Prepare: TypeAlias = Callable[[Registry, Ask, Schema], changes.Comparisons]
 Read: TypeAlias = Callable[[Registry, Ask], object]
 Decide: TypeAlias = Callable[[Registry, Ask], Change]
 
@@ -168,6 +169,28 @@ def _check(registry: Registry, ask: Ask, earlier: list[Version], *, all_given: b
     schema = ask.schema.schema(registry)
     reasons = changes.misfits(registry, ask.path["subject"], schema, earlier, all_given=all_given)
     return {"is_compatible": not reasons} | ({"messages": reasons} if ask.flag("verbose") else {})
+
+
+def _compare_all(registry: Registry, ask: Ask, schema: Schema) -> changes.Comparisons:
+    return changes.comparisons(registry, ask.path["subject"], schema, None)
+
+
+def _compare_none(registry: Registry, ask: Ask, schema: Schema) -> changes.Comparisons:
+    return changes.comparisons(registry, ask.path["subject"], schema, ())
+
+
+def _compare_one(registry: Registry, ask: Ask, schema: Schema) -> changes.Comparisons:
+    earlier = [registry.version(ask.path["subject"], ask.version)]
+    return changes.comparisons(registry, ask.path["subject"], schema, earlier)
+
+
+PREPARED: Mapping[tuple[str, str], Prepare] = {
+    ("POST", "/subjects/{subject}"): _compare_none,
+    ("POST", "/subjects/{subject}/versions"): _compare_all,
+    ("POST", "/compatibility/subjects/{subject}/versions"): _compare_all,
+    ("POST", "/compatibility/subjects/{subject}/versions/{version}"): _compare_one,
+}
+"""Routes that get a schema, and what is computed for each before the state is locked: it may take seconds."""
 
 
 def _level(registry: Registry, ask: Ask) -> dict[str, str]:

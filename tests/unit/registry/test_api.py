@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from pylog.daemon.web import WebServer
 from pylog.metrics import Metrics
 from pylog.model import Offset
+from pylog.registry import avro, changes
 from pylog.registry.api import CONTENT_TYPE, new_app
 from pylog.registry.changes import Change
 from pylog.registry.election import Election
@@ -155,3 +156,76 @@ def test_another_instance_s_change_is_forwarded_as_it_came(ask: Browser, service
     assert (request.method, request.target, request.body) == ("DELETE", "/subjects/a%2Fb?permanent=true&x=%20", b"")
     assert ask("POST", "/compatibility/subjects/s/versions/latest?verbose=true", {"schema": WIDER}).status == 404
     assert len(service.forwarded) == 1  # every instance reads for itself
+
+
+class Locked(InMemory):
+    """Notes what is parsed while the state is locked: nobody else is answered then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_locked = False
+        self.parsed: list[bool] = []
+
+    def read(self, ask: Callable[[Registry], _T]) -> _T:
+        self.is_locked = True
+        try:
+            return ask(self.subjects.registry)
+        finally:
+            self.is_locked = False
+
+    def change(self, decide: Callable[[Registry], Change]) -> tuple[object, Offset]:
+        return self.subjects.do(self.read(decide)), 7
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/compatibility/subjects/s/versions",
+        "/compatibility/subjects/s/versions/1",
+        "/subjects/s/versions",
+        "/subjects/s",
+    ],
+)
+def test_no_schema_is_parsed_or_compared_while_the_state_is_locked(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    service = Locked()
+    service.subjects.register(RECORD)
+    service.subjects.register(WIDER)
+    for kept in (avro.check_valid, avro.misfits):
+        kept.cache_clear()
+    parse = avro._parse
+
+    def noted(text: str, dependencies: Sequence[str]) -> Any:
+        service.parsed.append(service.is_locked)
+        return parse(text, dependencies)
+
+    monkeypatch.setattr(avro, "_parse", noted)
+    with WebServer("127.0.0.1", 0, new_app(service, Metrics())) as server:
+        assert Browser(server.port)("POST", path, {"schema": WIDER}).status == 200
+    assert service.parsed, "it was judged"
+    assert not any(service.parsed)
+
+
+def test_a_schema_that_would_keep_a_processor_busy_for_long_is_refused(ask: Browser) -> None:
+    fields = [{"name": f"f{number}", "type": "int"} for number in range(avro.MAX_PARTS)]
+    for text, said in (
+        (json.dumps({"type": "record", "name": "R", "fields": fields}), "objects and lists"),
+        (json.dumps({"type": "record", "name": "R", "doc": "x" * avro.MAX_CHARS, "fields": []}), "characters long"),
+    ):
+        for path in ("/compatibility/subjects/s/versions", "/subjects/s/versions", "/subjects/s"):
+            answer = ask("POST", path, {"schema": text})
+            assert (answer.status, answer.body["error_code"]) == (422, 42201)
+            assert said in answer.body["message"]
+
+
+def test_a_subject_has_no_more_versions_than_a_new_schema_is_compared_with_in_time(
+    ask: Browser, service: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "MAX_VERSIONS", 2)
+    service.subjects.register(RECORD)
+    service.subjects.register(WIDER)
+    third = '{"type":"record","name":"R","fields":[]}'
+    answer = ask("POST", "/subjects/s/versions", {"schema": third})
+    assert (answer.status, answer.body["error_code"]) == (422, 42205)
+    assert ask("POST", "/subjects/s/versions", {"schema": WIDER}).status == 200, "it is there already"
+    assert ask("DELETE", "/subjects/s/versions/1").status == 200
+    assert ask("POST", "/subjects/s/versions", {"schema": third}).status == 200
