@@ -6,6 +6,7 @@ and is answered; a `StorageError` is the disk's fault and takes the partition of
 Source: error codes of the Kafka protocol guide.
 """
 
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -249,3 +250,15 @@ class InvalidRecords(ApiError):
     def __init__(self, message: str, record_errors: Sequence[RecordError] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
         self.record_errors = record_errors[: self.MAX_RECORD_ERRORS]
+
+
+def one_line(text: str) -> str:
+    """Return *text*, with what ends a line or steers the terminal that shows it escaped."""
+    return _STEERING.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -7,6 +7,8 @@ import logging
 import sys
 import time
 
+from pylog.errors import one_line
+
 MAX_LINES_PER_CAUSE = 10
 """Lines of one cause within one period; a client that sends garbage in a loop must not fill the disk."""
 
@@ -43,7 +45,8 @@ class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
         # One line each: a traceback follows as one field, so that nothing in a log is a line of its own.
-        return text.replace("\n", "\\n")
+        # Names of clients are in it: none may steer the terminal of whoever reads the log.
+        return one_line(text)
 
 
 def configure(level: int = logging.INFO) -> None:

@@ -6,6 +6,8 @@ A shipper that logged once a record would ship its own lines for ever.
 import sys
 from typing import TextIO
 
+from pylog.errors import one_line
+
 INTERVAL_S = 60.0
 """Between two lines of one cause."""
 
@@ -47,5 +49,5 @@ class Notices:
 
 
 def _quoted(value: object) -> str:
-    text = str(value)
-    return '"' + text.replace('"', "'").replace("\n", " ") + '"' if " " in text or not text else text
+    text = one_line(str(value).replace("\n", " "))
+    return '"' + text.replace('"', "'") + '"' if " " in text or not text else text

@@ -16,3 +16,9 @@ def test_one_line_a_cause_and_interval_and_a_count_of_those_held_back() -> None:
         "level=warning event=truncated bytes=5 held_back=2",
         """level=warning event=session_ended reason="h:1 'refused' again\"""",
     ]
+
+
+def test_a_notice_is_one_line_that_steers_no_terminal() -> None:
+    out = io.StringIO()
+    Notices(out).tell(0, "info", "named", topic="a\rb\x1b[2J\u202ec", reason="x\ny\tz")
+    assert out.getvalue() == 'level=info event=named topic=a\\rb\\x1b[2J\\u202ec reason="x y\\tz"\n'
