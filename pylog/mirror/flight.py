@@ -25,6 +25,9 @@ class Flight:
         self._epochs: deque[tuple[Offset, int]] = deque()
         self.next_source = start
         self.next_target: Offset | None = None
+        self._lowest_target: Offset | None = None
+        self._originals: deque[tuple[Offset, Offset]] = deque()
+        self._passed: tuple[Offset, Offset] | None = None
         self._arrived = 0
         self._last = start
         self._under_way: deque[tuple[Offset, bool]] = deque()
@@ -51,6 +54,10 @@ class Flight:
         if epoch is not None and epoch != last:
             self._epochs.append((offset, epoch))
 
+    def note_original(self, offset: Offset, original: Offset) -> None:
+        """Note that the record at *offset*, which is to be skipped, is at *original* in the target."""
+        self._originals.append((offset, original))
+
     def reach_end(self, end: Offset) -> None:
         """Note that no record is left below *end*."""
         if end > self._last:
@@ -64,6 +71,8 @@ class Flight:
             self._settle()
             return
         self.next_source, self.next_target = offset + 1, target + 1
+        if self._lowest_target is None or target < self._lowest_target:
+            self._lowest_target = target
         self._arrived += 1
         self._settle()
 
@@ -82,6 +91,20 @@ class Flight:
         count, self._arrived = self._arrived, 0
         return count
 
+    def take_lowest_target(self) -> Offset | None:
+        """Return the lowest target offset that was acknowledged since the last call; None without any."""
+        lowest, self._lowest_target = self._lowest_target, None
+        return lowest
+
+    def take_passed(self) -> tuple[Offset, Offset] | None:
+        """Return what was passed over since the last call, of what came from the target; None if nothing was.
+
+        Returns:
+            The source offset of the last of these records, and the lowest offset that one of them has in the target.
+        """
+        passed, self._passed = self._passed, None
+        return passed
+
     def _follow(self, offset: Offset) -> None:
         assert offset >= self._last, f"offset {offset} after {self._last}: it would be passed over"
         self._last = offset
@@ -94,3 +117,6 @@ class Flight:
             self.next_source = self._under_way.popleft()[0] + 1
         while self._epochs and self._epochs[0][0] < self.next_source:
             self.epoch = self._epochs.popleft()[1]
+        while self._originals and self._originals[0][0] < self.next_source:
+            offset, original = self._originals.popleft()
+            self._passed = offset, original if self._passed is None else min(original, self._passed[1])

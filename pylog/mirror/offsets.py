@@ -74,16 +74,48 @@ class OffsetMap:
         for pair in pairs:
             self._append(pair)
 
-    def note(self, source: Offset, target: Offset) -> None:
-        """Note a pair; for a source offset that is known, the lower target offset stays."""
+    def note(self, source: Offset, target: Offset, lowest: Offset | None = None) -> None:
+        """Note a pair; for a source offset that is known, the lower target offset stays.
+
+        Args:
+            source: every record below it has a copy.
+            target: behind the last of these copies.
+            lowest: target offset of the first copy since the last call; None if there was none.
+        """
+        # The target lost what those pairs led to: an unclean election, or records that were deleted by hand.  What it
+        # was given since may have filled the gap, so the first copy tells, not the last.
+        bound = target if lowest is None else min(lowest, target)
+        while self.pairs and self.pairs[-1].target > bound:
+            self.pairs.pop()
         # After a restart the mirror passes once more what it had passed: what was noted then is as true and lower.
         if self.pairs and source <= self.pairs[-1].source:
             return
-        # The target lost what those pairs led to: an unclean election, or records that were deleted by hand.
-        while self.pairs and self.pairs[-1].target > target:
-            self.pairs.pop()
         self._append(Pair(source, target))
         self._thin()
+
+    def cut(self, end: Offset) -> bool:
+        """Drop the pairs above *end*, where the source lost its records; return whether there were any.
+
+        What it writes at those offsets now has copies behind those of the lost records.
+        """
+        before = len(self.pairs)
+        while self.pairs and self.pairs[-1].source > end:
+            self.pairs.pop()
+        return len(self.pairs) < before
+
+    def pass_over(self, source: Offset, original: Offset) -> bool:
+        """Note a record that came from the target; return whether pairs were dropped.
+
+        A group that has not read it at *source* must not go on behind it in the target.
+
+        Args:
+            source: its offset in the source.
+            original: its offset in the target.
+        """
+        before = len(self.pairs)
+        if before and self.pairs[-1].target > original:
+            self.pairs = [pair for pair in self.pairs if pair.source > source or pair.target <= original]
+        return len(self.pairs) < before
 
     def translate(self, source: Offset) -> Offset | None:
         """Return where a group that committed *source* goes on; None means at the target's log start."""

@@ -23,6 +23,7 @@ class Scout:
         is_ready: whether both clusters have answered once.
         topics: names to mirror, as the source had them last; the target has each of them.
         ids: of those topics at the source.
+        target_ids: of those topics at the target.
         batch_bytes: most that each of those topics takes in one batch.
         has_audit: whether the target has the topic that is told of progress.
     """
@@ -31,6 +32,7 @@ class Scout:
         self.is_ready = False
         self.topics: list[str] = []
         self.ids: dict[str, str] = {}
+        self.target_ids: dict[str, str] = {}
         self.batch_bytes = follow.MAX_BATCH_BYTES
         self.has_audit = False
         self._config, self._meters, self._notices = config, meters, notices
@@ -86,6 +88,7 @@ class Scout:
             self._notices.tell(time.monotonic(), "error", "topic_refused", about=name, topic=name, reason=error)
         self.batch_bytes = follow.batch_bytes(self._config, topics)
         self.ids = follow.topic_ids(self._config.source, topics) if topics else {}
+        self.target_ids = follow.topic_ids(self._config.target, topics) if topics else {}
         self.has_audit = self._config.audit_topic in Admin(self._config.target.connection).cluster().topics
         self.topics = topics
         self.is_ready = True

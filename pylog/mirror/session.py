@@ -101,6 +101,13 @@ class Relay:
         return topic_id is None or origin not in ids or topic_id == ids[origin]
 
 
+def original_offset(record: Message) -> int:
+    """Return the offset that a copy's headers say it has where it was first written; 0, the lowest, if they do not."""
+    marks: Headers = record.headers() or []  # type: ignore[assignment]  # the stub says what `produce` takes
+    found = dict(marks).get(ORIGIN_OFFSET_HEADER)
+    return int(found) if isinstance(found, bytes) and found.isdigit() else 0
+
+
 class Session:
     """Mirrors what its group gives it, until it is stopped or fails.
 
@@ -127,6 +134,7 @@ class Session:
         self._maps: dict[TopicPartition, tuple[MapKey, OffsetMap]] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._ids: dict[str, str] = {}
+        self._target_ids: dict[str, str] = {}
         self._suspects = Suspects() if suspects is None else suspects
         self._waiting: deque[tuple[Message, Headers | None]] = deque()
         self._failure: PylogError | None = None
@@ -233,6 +241,7 @@ class Session:
         copies = self._relay.outgoing(record)
         if not copies:
             self._meters.skipped(partition.topic)
+            flight.note_original(int(record.offset() or 0), original_offset(record))
         # One that is not to go waits its turn too: it must not stand for records before it that have not gone yet.
         for headers in copies or (None,):
             if self._waiting or not self._send(record, headers):
@@ -388,10 +397,17 @@ class Session:
                 continue
             self._meters.lost(partition.topic, at.forgotten)
             self._tell_gap(partition, wanted, at)
+            if at.cut:
+                self._cut(partition, at.offset)
             goes_on.append(_TopicPartition(*partition, at.offset, self._ids[partition.topic]))
         if goes_on:
             self._consumer.commit(offsets=goes_on, asynchronous=False)
         raise SessionFailed(f"{len(goes_on)} partitions are to go on outside what the source holds")
+
+    def _cut(self, partition: TopicPartition, end: int) -> None:
+        """Drop the pairs of what the source lost above *end*, in the target too before anything is committed."""
+        if self._maps[partition][1].cut(end):
+            self._note_maps([partition])
 
     def _tell_gap(self, partition: TopicPartition, wanted: int, at: Resume) -> None:
         event = "source_lost_its_end" if at.cut else "source_forgot"
@@ -418,6 +434,11 @@ class Session:
         if again:
             # Its offsets begin at 0 once more, and what is committed belongs to the one that is gone.
             raise SessionFailed(f"topic {', '.join(again)} was deleted and made again at the source")
+        there = self._scout.target_ids
+        again = [name for name, known in self._target_ids.items() if there.get(name, known) != known]
+        if again:
+            # Its offsets begin at 0 once more, and the pairs are of the one that is gone.
+            raise SessionFailed(f"topic {', '.join(again)} was deleted and made again at the target")
         if topics != self._topics:
             self._topics = list(topics)
             if topics:
@@ -441,6 +462,8 @@ class Session:
         target_ids = follow.topic_ids(self._config.target, names)
         if missing := [name for name in names if name not in self._ids or name not in target_ids]:
             raise SessionFailed(f"topic {', '.join(missing)} is not in both clusters any more")
+        self._target_ids |= target_ids
+        self._scout.target_ids = {**self._scout.target_ids, **self._target_ids}
         for name in names:
             self._relay.learn(name, self._ids[name], target_ids[name])
         maps = follow.load_maps(self._config)
@@ -469,6 +492,7 @@ class Session:
                 start = self._log_start(consumer, partition)
             elif (cut := cuts.get(partition, start)) < start:
                 self._tell_gap(partition, start, Resume(cut, cut=start - cut))
+                self._cut(partition, cut)
                 start = cut
             self._begin(partition, start, found.complete_ms if is_same else None, epoch)
             starts.append(_TopicPartition(one.topic, one.partition, start))
@@ -529,13 +553,14 @@ class Session:
     def _checkpoint(self, *, asynchronous: bool) -> None:
         """Write down what has arrived: the pairs of offsets in the target, then the offsets in the source."""
         self._checkpoint_s = time.monotonic()
+        self._pass_over()
         offsets = []
         for partition, flight in self._flights.items():
             key, found = self._maps[partition]
             complete_ms = self._meters.complete_ms(partition)
             has_moved = flight.next_source > self._committed[partition]
             if has_moved and flight.next_target is not None:
-                found.note(flight.next_source, flight.next_target)
+                found.note(flight.next_source, flight.next_target, flight.take_lowest_target())
             if found.pairs and (has_moved or (found.complete_ms is None and complete_ms is not None)):
                 found.complete_ms = complete_ms
                 self._note(self._config.map_topic, key.encode(), found.encode())
@@ -555,6 +580,18 @@ class Session:
                 if error_of(exception).code() not in _NO_COMMIT:
                     raise
 
+    def _pass_over(self) -> None:
+        """Drop the pairs that would lead a group past a record that came from the target.
+
+        Raises:
+            SessionFailed: the target did not take it; the next session must meet these records again.
+        """
+        self._note_maps(
+            partition
+            for partition, flight in self._flights.items()
+            if (passed := flight.take_passed()) is not None and self._maps[partition][1].pass_over(*passed)
+        )
+
     def _position(self, partition: TopicPartition, flight: Flight) -> _TopicPartition:
         """Return what is committed of a partition: the topic's id and leader epoch say what the offset belongs to."""
         epoch = -1 if flight.epoch is None else flight.epoch
@@ -563,6 +600,28 @@ class Session:
     def _note(self, topic: str, key: bytes, value: bytes) -> None:
         with contextlib.suppress(BufferError):  # the next checkpoint says more
             self._producer.produce(topic, value, key, 0, on_delivery=self._noted)
+
+    def _note_maps(self, partitions: Iterable[TopicPartition]) -> None:
+        """Write maps and wait until the target has them: pairs that mislead must not outlive this session.
+
+        Raises:
+            SessionFailed: the target did not take them.
+        """
+        waiting = {self._maps[one][0].encode(): self._maps[one][1].encode() for one in partitions}
+        sent_count, answers = len(waiting), list[KafkaError | None]()
+        deadline = time.monotonic() + _ANSWER_S
+        while len(answers) < sent_count and time.monotonic() < deadline:
+            with contextlib.suppress(BufferError):  # until records under way have made room
+                for key, value in list(waiting.items()):
+                    self._producer.produce(
+                        self._config.map_topic, value, key, 0, on_delivery=lambda error, _: answers.append(error)
+                    )
+                    del waiting[key]
+            self._producer.poll(_READ_S)
+        errors = [error.str() for error in answers if error is not None]
+        if errors or len(answers) < sent_count:
+            reason = errors[0] if errors else f"no answer for {_ANSWER_S:g} s"
+            raise SessionFailed(f"{self._config.map_topic} cannot be written: {reason}")
 
     def _noted(self, error: KafkaError | None, _record: Message) -> None:
         if error is not None:

@@ -19,6 +19,7 @@ from pylog.client.connection import Connection
 from pylog.client.producer import Producer
 from pylog.mirror import follow
 from pylog.mirror.config import Cluster
+from pylog.mirror.offsets import MapKey, OffsetMap
 from pylog.model import TopicPartition
 from tests.programs.conftest import Datacenter, first_copies
 from tests.programs.program import Program, scrape, wait_until
@@ -80,6 +81,12 @@ def pylog(*arguments: str) -> str:
     done = subprocess.run([sys.executable, "-m", "pylog", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def offset_maps(target: Datacenter) -> dict[MapKey, OffsetMap]:
+    """Return the maps that the target holds of the source `live`."""
+    held = target.records("pylog.offsets.live")[0]
+    return {MapKey.decode(one.key or b""): OffsetMap.decode(one.value or b"") for one in held}
 
 
 def start_above_zero(live: Datacenter, topic: str) -> None:
@@ -315,6 +322,29 @@ def test_nothing_returns_to_where_it_came_from(
     assert sum(live.ends(topic)) == sum(offline.ends(topic)) == 40
 
 
+def test_a_group_does_not_move_behind_a_record_that_came_late_from_the_other_side(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    """Of two mirrors that face each other, one is away while the other notes pairs."""
+    for one in (live, offline):
+        one.create(topic)
+    offline.send(topic, [b"late"] * 2)
+    live.send(topic, numbered(0, 40))
+    with Mirror(tmp_path / "there", live, offline, topic) as there:
+        wait_until(lambda: there.has_caught_up(topic), lambda: there.log)
+        GroupAdmin(live.bootstrap).commit("facing", {TopicPartition(topic, one): 20 for one in (0, 1)})
+
+        def entered() -> list[int]:
+            moved = pylog("mirror", "move", "facing", f"--config={there.config_path}", "--format=json")
+            return [row["target_offset"] for row in json.loads(moved)]
+
+        wait_until(lambda: entered() == [21, 21], lambda: there.log)
+        with Mirror(tmp_path / "back", offline, live, topic) as back:
+            wait_until(lambda: sum(live.ends(topic)) == 42, lambda: back.log)
+            wait_until(lambda: there.sample("pylog_mirror_returned_total", topic) == 2, lambda: there.log)
+            wait_until(lambda: entered() == [0, 0], lambda: there.log)
+
+
 def test_what_was_made_of_copies_goes_back(tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str) -> None:
     """A program in the target that keeps the headers of what it reads, as many frameworks do."""
     made = f"{topic}-made"
@@ -356,6 +386,13 @@ def test_a_source_that_lost_its_end_is_not_mirrored_once_more(
     lost = [_TopicPartition(topic, one.partition, 30, one.metadata, one.leader_epoch) for one in stood]
     group.commit(offsets=lost, asynchronous=False)
     group.close()
+    # A pair that was noted of the lost ones: a group that moved back by it would skip what takes their place.
+    maps = offset_maps(offline)
+    with Producer(offline.bootstrap) as producer:
+        for (topic_id, partition), known in maps.items():
+            if known.topic == topic:
+                known.note(30, 20)
+                producer.send("pylog.offsets.live", known.encode(), MapKey(topic_id, partition).encode(), partition=0)
     with mirror:
         wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
         live.send(topic, numbered(40, 60))  # where the lost ones were
@@ -363,6 +400,8 @@ def test_a_source_that_lost_its_end_is_not_mirrored_once_more(
         assert mirror.stop() == 0
     assert "source_lost_its_end" in mirror.log
     assert offline.values(topic) == live.values(topic)
+    own = [known for known in offset_maps(offline).values() if known.topic == topic]
+    assert [(known.translate_back(20), known.translate_back(30)) for known in own] == [(20, 30), (20, 30)]
 
 
 def test_a_record_that_the_target_refuses_is_parked_and_the_others_go_on(
@@ -511,6 +550,32 @@ def test_a_topic_that_is_made_again_begins_again(
         live.send(topic, numbered(100, 400))
         wait_until(
             lambda: len({value for values in offline.values(topic).values() for value in values}) == 400,
+            lambda: mirror.log,
+        )
+
+
+def test_a_topic_that_is_made_again_at_the_target_gets_a_map_of_its_own(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    live.create(topic)
+    live.send(topic, numbered(0, 100))
+    with Mirror(tmp_path, live, offline, topic) as mirror:
+        wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
+        offline.admin.delete_topic(topic)
+        wait_until(lambda: f"topic {topic} was deleted and made again at the target" in mirror.log, lambda: mirror.log)
+        live.send(topic, numbered(100, 140))
+        wait_until(lambda: sum(offline.ends(topic)) >= 40, lambda: mirror.log)
+        cluster = Cluster("offline", Connection(bootstrap=offline.bootstrap))
+        expected = {(follow.topic_ids(cluster, [topic])[topic], 70)}
+        wait_until(
+            lambda: (
+                {
+                    (known.target_id, known.pairs[-1].source)
+                    for known in offset_maps(offline).values()
+                    if known.topic == topic and known.pairs
+                }
+                == expected
+            ),
             lambda: mirror.log,
         )
 

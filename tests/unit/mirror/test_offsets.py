@@ -53,6 +53,61 @@ def test_records_that_the_target_lost_take_their_pairs_with_them() -> None:
     assert found.pairs == [Pair(10, 10), Pair(40, 15)]
 
 
+def test_a_target_that_lost_its_end_and_was_filled_again_since_the_last_pair_takes_its_pairs_with_it() -> None:
+    """The target's log goes from 100 back to 85, and the next copies fill the gap before a pair is noted."""
+    found = OffsetMap("t", "id")
+    for offset in (80, 90, 100):
+        found.note(offset, offset)
+    flight = Flight(100)
+    for offset in range(100, 110):
+        flight.send(offset)
+        flight.acknowledge(offset - 15)
+    assert flight.next_target is not None
+    found.note(flight.next_source, flight.next_target, flight.take_lowest_target())
+    assert found.pairs == [Pair(80, 80), Pair(110, 95)]
+    assert flight.take_lowest_target() is None
+
+
+def test_a_source_that_lost_its_end_takes_its_pairs_with_it() -> None:
+    """The source's log goes from 100 back to 80, and what it writes there has its copies from 100 on."""
+    found = OffsetMap("t", "id", [Pair(80, 80), Pair(100, 100)])
+    assert found.cut(80)
+    found.note(90, 110, 100)
+    found.note(100, 120, 110)
+    assert [found.translate_back(target) for target in (105, 110, 120)] == [80, 90, 100]
+    assert not found.cut(100)
+    assert found.cut(0)
+    assert found.translate(95) is None
+
+
+def test_no_group_goes_on_behind_a_record_that_came_late_from_the_target() -> None:
+    """Of two mirrors that face each other: B:50 comes to A:200 after A:90 has its copy at B:80."""
+    found = OffsetMap("t", "id", [Pair(10, 10), Pair(90, 80)])
+    assert not found.pass_over(200, 80)
+    assert found.pass_over(200, 50)
+    assert found.translate(100) == 10
+    found.note(201, 130)
+    assert (found.translate(200), found.translate(201)) == (10, 130)
+
+
+def test_a_record_that_is_passed_over_again_leaves_the_pairs_behind_it() -> None:
+    found = OffsetMap("t", "id", [Pair(10, 10), Pair(201, 130)])
+    assert not found.pass_over(200, 50)
+    assert found.translate(201) == 130
+
+
+def test_what_came_from_the_target_is_told_once_all_before_it_has_arrived() -> None:
+    flight = Flight(0)
+    flight.send(0)
+    for offset, original in ((1, 50), (2, 40)):
+        flight.note_original(offset, original)
+        flight.skip(offset)
+    assert flight.take_passed() is None
+    flight.acknowledge(80)
+    assert flight.take_passed() == (2, 40)
+    assert flight.take_passed() is None
+
+
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=400))
 def test_a_map_stays_small_and_keeps_its_first_and_last_pair(steps: list[int]) -> None:
     found = OffsetMap("t", "id")

@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from pylog.audit.places import ORIGIN_HEADER
+from pylog.audit.places import ORIGIN_HEADER, ORIGIN_OFFSET_HEADER
 from pylog.client.connection import Connection
 from pylog.daemon.notices import Notices
 from pylog.metrics import Metrics
 from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.meters import Meters
+from pylog.mirror.offsets import MapKey, OffsetMap
 from pylog.mirror.scout import Scout
-from pylog.mirror.session import RecordRefused, Relay, Session, SessionFailed
+from pylog.mirror.session import RecordRefused, Relay, Session, SessionFailed, original_offset
 from pylog.model import TopicPartition
 
 NOBODY = "127.0.0.1:1"
@@ -35,6 +36,7 @@ def session() -> Iterator[Session]:
     found = Session(config, relay, Scout(config, meters, notices), meters, notices)
     for partition in (FULL, OTHER):
         found._begin(partition, 0, None)
+        found._maps[partition] = MapKey("id", partition.partition), OffsetMap("clicks", "clicks-offline")
     yield found
     found._producer.purge()
     found._consumer.close()
@@ -103,3 +105,30 @@ def test_partitions_that_were_given_away_end_the_session(session: Session) -> No
     session._lost(session._consumer, [])
     with pytest.raises(SessionFailed, match="gave this instance's partitions away"):
         session._pump()
+
+
+def test_a_copy_without_an_offset_of_its_own_counts_as_the_first_of_its_log() -> None:
+    """The release before wrote none, and a group must not go on behind it."""
+    marks: list[tuple[str, str | bytes | None]] = [(ORIGIN_HEADER, b"offline"), (ORIGIN_OFFSET_HEADER, b"50")]
+    assert original_offset(Message(headers=marks)) == 50
+    assert original_offset(Message(headers=marks[:1])) == 0
+
+
+def test_a_session_does_not_commit_past_a_record_of_the_target_while_its_map_is_not_written(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylog.mirror.session._ANSWER_S", 0.0)
+    session._maps[OTHER][1].note(90, 80)
+    session._take(record(OTHER, 100, origin="offline"))
+    with pytest.raises(SessionFailed, match=r"pylog\.offsets\.live cannot be written"):
+        session._checkpoint(asynchronous=True)
+    assert session._committed[OTHER] == 0
+
+
+def test_a_topic_that_was_made_again_at_either_end_ends_the_session(session: Session) -> None:
+    session._ids, session._target_ids = {"clicks": "a"}, {"clicks": "b"}
+    session._scout.ids, session._scout.target_ids = {"clicks": "a"}, {"clicks": "b"}
+    session._subscribe()
+    session._scout.target_ids = {"clicks": "c"}
+    with pytest.raises(SessionFailed, match="clicks was deleted and made again at the target"):
+        session._subscribe()
