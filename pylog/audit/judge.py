@@ -29,8 +29,8 @@ class Kind(StrEnum):
     DOUBLED = "doubled"
     ALTERED = "altered"
     UNKNOWN = "unknown"
-    """The producer was killed before it said what it sent in the window, so nobody can say that all of it arrived; what
-    did is followed from there on."""
+    """The producer was killed before it said what it sent in the window, or that report is missing, so nobody can say
+    that all of it arrived; what did is followed from there on."""
     COMPACTED = "compacted"
     """Missing, of a topic whose log may drop what a later record of the same key replaces."""
 
@@ -147,7 +147,8 @@ class Judgement:
             if topic not in self.rows and topic not in self.passages
         ]
         said += [
-            f"topic {one.topic}: producer {one.producer} on {one.host} ended without its closing count"
+            f"topic {one.topic}: producer {one.producer} on {one.host} ended without its closing count, or a report of "
+            "it is missing"
             for one in self.findings
             if one.kind is Kind.UNKNOWN
         ]
@@ -182,7 +183,7 @@ def judge(ledger: Ledger, now_ms: int, window_ms: int, lateness_ms: int) -> Judg
             row = rows.setdefault(window, WindowRow(window))
             end_ms = window + window_ms + lateness_ms
             state = ledger.producers(topic).get(producer)
-            known_ms = None if state is None else state.known_ms(window + window_ms)
+            known_ms = None if state is None else state.known_ms(window, window + window_ms)
             result.findings += _judge_window(
                 topic,
                 producer,

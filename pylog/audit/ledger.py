@@ -1,6 +1,7 @@
 """What all reports add up to.  Decides; waits for nothing.
 
 ledger => {"from_ms", "tiers": {topic: {tier: counts}}, "producers": {topic: {producer: [complete_ms, marks]}},
+           "gaps": {topic: {producer: [[from_ms, until_ms], ...]}},
            "rounds": [as `pylog.audit.reports` has them], "progress": {topic: {partition: [[at_ms, complete_ms], ...]}}}
 """
 
@@ -137,13 +138,17 @@ class ProducerState:
     Attributes:
         complete_ms: it will send nothing more from before this time.
         marks: (complete_ms, when the broker wrote it) of its reports, in order: when each stretch of time became known.
+        gaps: from when to when reports are missing: what was sent in between is not known.
     """
 
     complete_ms: int = 0
     marks: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
 
-    def known_ms(self, until_ms: int) -> int | None:
-        """Return when the producer said that it is done with everything before *until_ms*; None if it did not."""
+    def known_ms(self, from_ms: int, until_ms: int) -> int | None:
+        """Return when the producer had said all that it sent from *from_ms* until *until_ms*; None if it did not."""
+        if any(begins_ms < until_ms and from_ms < ends_ms for begins_ms, ends_ms in self.gaps):
+            return None
         return next((at_ms for complete_ms, at_ms in self.marks if complete_ms >= until_ms), None)
 
 
@@ -210,6 +215,8 @@ class Ledger:
         tier = self._tiers[report.topic].setdefault(report.tier, TierCounts())
         if not tier.continues(report):
             return
+        if report.tier is Tier.PRODUCER and report.number > tier.number.get(report.who, report.number) + 1:
+            self._note_gap(report)
         tier.number[report.who] = report.number
         if report.is_whole:
             for key in [key for key in tier.windows if key[1] >= report.from_ms]:
@@ -239,6 +246,7 @@ class Ledger:
         for topic, producers in list(self._producers.items()):
             for one in producers.values():
                 one.marks = [mark for mark in one.marks if mark[1] >= silent_ms]
+                one.gaps = [gap for gap in one.gaps if gap[1] > from_ms]
             self._producers[topic] = {who: one for who, one in producers.items() if one.marks}
         for topic, tiers in list(self._tiers.items()):
             known = self._producers[topic]
@@ -280,6 +288,10 @@ class Ledger:
                 topic: {who: [one.complete_ms, one.marks] for who, one in known.items()}
                 for topic, known in self._producers.items()
             },
+            "gaps": {
+                topic: {who: one.gaps for who, one in known.items() if one.gaps}
+                for topic, known in self._producers.items()
+            },
             "rounds": [one.encode().decode() for one in self._rounds.values()],
             "progress": self._progress,
         }
@@ -294,6 +306,10 @@ class Ledger:
             for who, (complete_ms, marks) in known.items():
                 state = ProducerState(complete_ms, [(until_ms, at_ms) for until_ms, at_ms in marks])
                 found._producers[topic][who] = state
+        # The release before knew of none.
+        for topic, gaps_of in body.get("gaps", {}).items():
+            for who, gaps in gaps_of.items():
+                found._producers[topic][who].gaps = [(from_ms, until_ms) for from_ms, until_ms in gaps]
         for text in body["rounds"]:
             one = decode(text.encode())
             if isinstance(one, Round):
@@ -343,6 +359,12 @@ class Ledger:
             marks = (one for one in reader.marks if one.topic_id == lake.topic_id)
             return max((one.complete_ms for one in marks if _covers(lake.offsets, one.offsets)), default=0)
         return lake.complete_ms
+
+    def _note_gap(self, report: Report) -> None:
+        """Note that reports between a producer's last one and *report* never came."""
+        state = self._producers[report.topic].setdefault(report.who, ProducerState())
+        state.gaps.append((state.complete_ms, report.complete_ms))
+        del state.gaps[:-_MAX_MARKS]
 
     def _note_producer(self, report: Report, at_ms: int) -> None:
         state = self._producers[report.topic].setdefault(report.who, ProducerState())

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,7 @@ from confluent_kafka import Message as _Record
 
 from pylog.audit.counting import AUDIT_TOPIC, STAMP_HEADER, read_stamp
 from pylog.audit.producing import ProducerAccount, Stretch
+from pylog.audit.reports import Report
 from pylog.client.connection import Connection
 from pylog.client.producer import Producer
 from pylog.errors import PylogError
@@ -72,6 +74,7 @@ class AuditedProducer:
         self._producer = Producer(cluster, **options)  # type: ignore[arg-type]
         self._report_s = report_s
         self._report_due_s = monotonic() + report_s
+        self._report_error: KafkaError | None = None
         self._stretches: dict[str, Stretch] = {}
         self._turn_ends_s = 0.0
         self._lock = threading.Lock()
@@ -118,10 +121,12 @@ class AuditedProducer:
     def _poll(self, timeout_s: float) -> None:
         self._producer.poll(timeout_s)
         if monotonic() >= self._report_due_s:
-            if self._producer.flush(_FLUSH_S) == 0:
-                self._report(is_closed=False)
-            # Also when it did not: a cluster that is away must not make every record wait.
-            self._report_due_s = monotonic() + self._report_s
+            try:
+                if self._producer.flush(_FLUSH_S) == 0:
+                    self._report(is_closed=False)
+            finally:
+                # Also when it did not: a cluster that is away must not make every record wait.
+                self._report_due_s = monotonic() + self._report_s
         self._stretches.clear()
         self._turn_ends_s = monotonic() + _TURN_S
 
@@ -130,7 +135,12 @@ class AuditedProducer:
         self._is_over.set()
         with self._lock:
             self._producer.flush()
-            self._report(is_closed=True)
+            # One that was lost before is told first, and the last one after it.
+            while self._report(is_closed=True):
+                self._producer.flush()
+                if self._report_error is not None:
+                    self._producer.note_failure(self._report_error)
+                    break
             self._producer.close()
 
     def _report_while_idle(self) -> None:
@@ -142,10 +152,30 @@ class AuditedProducer:
                     with suppress(PylogError):
                         self._poll(0)
 
-    def _report(self, *, is_closed: bool) -> None:
+    def _report(self, *, is_closed: bool) -> int:
+        """Send what is to be told; return how many reports that are.  What cannot be sent is told the next time."""
         self._stretches.clear()
-        for report in self._account.reports(time.time_ns() // 1_000_000, is_closed=is_closed):
-            self._producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
+        self._report_error = None
+        reports = self._account.reports(time.time_ns() // 1_000_000, is_closed=is_closed)
+        failure = None
+        for report in reports:
+            try:
+                told = partial(self._reported, report)
+                while not self._producer.hand_over(
+                    AUDIT_TOPIC, report.encode(), report.key(), 0, [], told
+                ):  # fmt: skip
+                    self._producer.poll(_FULL_QUEUE_WAIT_S)
+            except PylogError as error:
+                self._account.lose(report)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return len(reports)
+
+    def _reported(self, report: Report, error: KafkaError | None, _record: _Record) -> None:
+        if error is not None:
+            self._account.lose(report)
+            self._report_error = error
 
     def _refused(self, stamp: bytes, error: KafkaError, record: _Record) -> None:
         self._producer.note_failure(error)

@@ -1,4 +1,7 @@
-"""A producer's own account: what it sent, window by window, and up to when that is all.  Decides; waits for nothing."""
+"""A producer's own account: what it sent, window by window, and up to when that is all.  Decides; waits for nothing.
+
+A report counts as acknowledged when the next reports are asked for, unless it was lost before.
+"""
 
 from dataclasses import dataclass, field
 
@@ -57,6 +60,9 @@ class _Topic:
     told_ms: int = 0
     over_ms: int = 0
     windows: dict[WindowKey, WindowCount] = field(default_factory=dict)
+    last: Report | None = None
+    is_lost: bool = False
+    is_closed: bool = False
 
     @property
     def is_told(self) -> bool:
@@ -95,6 +101,7 @@ class ProducerAccount:
         first = Stamp(self._producer, there.next_sequence, self._last_ms, self._host)
         key = self._producer, window_of(self._last_ms, self._window_ms)
         there.over_ms = key[1] + self._window_ms
+        there.is_closed = False
         there.stretch = Stretch(first, there.windows.setdefault(key, WindowCount(self._host)))
         return there.stretch
 
@@ -110,27 +117,36 @@ class ProducerAccount:
         """Return what was sent since the last reports, one for each topic; call it while nothing is under way.
 
         The stretches end with it: whatever comes later has a later time.  A topic of which all is told has none until
-        more is sent.
+        more is sent.  A topic whose last report was lost has that one again, under its number, since the broker may
+        have it all the same; what was sent since comes with the next reports.
         """
         self._last_ms = max(self._last_ms, now_ms)
         found = []
         for topic, there in self._topics.items():
             there.end_stretch()
-            if there.is_told and not is_closed:
+            if there.last is not None and there.is_lost:
+                there.is_lost = False
+                found.append(there.last)
                 continue
-            there.told_ms = self._last_ms
-            found.append(
-                Report(
-                    tier=Tier.PRODUCER,
-                    topic=topic,
-                    who=self._producer,
-                    number=there.number,
-                    at_ms=self._last_ms,
-                    complete_ms=self._last_ms,
-                    is_closed=is_closed,
-                    windows={key: count for key, count in there.windows.items() if count.count},
-                )
+            if there.is_closed or (there.is_told and not is_closed):
+                continue
+            there.told_ms, there.is_closed = self._last_ms, is_closed
+            there.last = Report(
+                tier=Tier.PRODUCER,
+                topic=topic,
+                who=self._producer,
+                number=there.number,
+                at_ms=self._last_ms,
+                complete_ms=self._last_ms,
+                is_closed=is_closed,
+                windows={key: count for key, count in there.windows.items() if count.count},
             )
+            found.append(there.last)
             there.number += 1
             there.windows = {}
         return found
+
+    def lose(self, report: Report) -> None:
+        """Note that a report was not acknowledged: it comes with the next reports again."""
+        there = self._topics[report.topic]
+        there.is_lost = there.last is report

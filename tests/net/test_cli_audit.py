@@ -11,10 +11,12 @@ from pylog.audit.counting import AUDIT_TOPIC, WindowCount
 from pylog.audit.ledger import Ledger
 from pylog.audit.load import ensure_topic, load, write
 from pylog.audit.producer import AuditedProducer
-from pylog.audit.reports import Report, Tier
+from pylog.audit.reports import FOR_EVER_MS, Report, Tier
 from pylog.audit.sequences import Sequences
 from pylog.client.admin.cluster import Admin
+from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.connection import Connection
+from pylog.errors import ApiError
 from pylog.testing import BrokerProcess
 from tests.command import Command
 
@@ -46,6 +48,46 @@ def test_a_time_that_nobody_counted_cannot_be_judged(broker: BrokerProcess) -> N
     # The producer's account is there, and no reader's: nothing is known to be missing, and nothing to be whole.
     assert "no tier behind the producer is counted" in pylog(*report, *past, exit_code=4).notes
     pylog(*report, exit_code=0)
+
+
+def test_a_report_that_the_broker_refuses_is_told_again(broker: BrokerProcess) -> None:
+    pylog, cluster = Command(broker.bootstrap), Connection(bootstrap=broker.bootstrap)
+    pylog("topic", "create", "told")
+    ensure_topic(cluster, 1)
+    configs = ConfigAdmin(cluster)
+    producer = AuditedProducer(broker.bootstrap, window_ms=60_000, report_s=3600, host="web-1")
+    configs.alter(Holder.TOPIC, AUDIT_TOPIC, {"max.message.bytes": "100"})
+    try:
+        for number in range(3):
+            producer.send("told", b"%d" % number)
+        producer._report_due_s = 0.0
+        producer.poll(0)
+        assert producer._producer.flush() == 0
+    finally:
+        configs.alter(Holder.TOPIC, AUDIT_TOPIC, {}, ["max.message.bytes"])
+    warnings: list[str] = []
+    assert producer.instance not in load([cluster], 0, warnings.append).producers("told")
+    producer.close()
+    ledger = load([cluster], 0, warnings.append)
+    assert warnings == []
+    assert ledger.producers("told")[producer.instance].complete_ms == FOR_EVER_MS
+    windows = ledger.counts("told", Tier.PRODUCER).windows
+    assert sum(len(one.sequences) for (who, _), one in windows.items() if who == producer.instance) == 3
+
+
+def test_a_closing_report_that_the_broker_refuses_is_raised(broker: BrokerProcess) -> None:
+    pylog, cluster = Command(broker.bootstrap), Connection(bootstrap=broker.bootstrap)
+    pylog("topic", "create", "untold")
+    ensure_topic(cluster, 1)
+    configs = ConfigAdmin(cluster)
+    producer = AuditedProducer(broker.bootstrap, window_ms=60_000, report_s=3600, host="web-1")
+    producer.send("untold", b"1")
+    configs.alter(Holder.TOPIC, AUDIT_TOPIC, {"max.message.bytes": "100"})
+    try:
+        with pytest.raises(ApiError, match=r"(?i)large"):
+            producer.close()
+    finally:
+        configs.alter(Holder.TOPIC, AUDIT_TOPIC, {}, ["max.message.bytes"])
 
 
 def test_a_time_that_is_none_is_refused(broker: BrokerProcess) -> None:
