@@ -139,6 +139,24 @@ def check_topics(start: Position, latest: Position) -> None:
         )
 
 
+def kept(start: Position, latest: Position) -> Position:
+    """Return *latest* with what *start* has of topics and partitions that *latest* lacks.
+
+    A broker may not have heard of them yet.  A position without them would have them read once more from their
+    beginning.  Of a topic that was made again, nothing is kept.
+    """
+    missing = {
+        p: offset
+        for p, offset in start.offsets.items()
+        if p not in latest.offsets
+        and latest.topic_ids.get(p.topic, start.topic_ids[p.topic]) == start.topic_ids[p.topic]
+    }
+    if not missing:
+        return latest
+    epochs = {p: epoch for p, epoch in start.epochs.items() if p in missing}
+    return Position(missing, {p.topic: start.topic_ids[p.topic] for p in missing}, epochs).moved_to(latest)
+
+
 def made_again(topic: str, before: str, now: str) -> PositionError:
     """Return the error that names a topic whose id is another one than it was."""
     return PositionError(

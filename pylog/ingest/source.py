@@ -336,6 +336,9 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         if self._is_idle(begin) and self._clock() - self._looked_s < _IDLE_S:
             return start
         latest = self._latest()
+        if self._options.fail_on_data_loss:
+            plan.check_topics(begin, latest)
+        self._seen = plan.kept(begin, latest)
         if self._is_idle(begin):
             return start
         if self._target is not None:
@@ -345,6 +348,7 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
             plan.check_topics(begin, latest)
             if begin.offsets != latest.offsets:
                 plan.check_not_cut(begin, epoch_ends(self._client, begin, latest))
+        latest = plan.kept(begin, latest)
         log_starts = self._log_starts()
         most = [limit.max_rows] if isinstance(limit, ReadMaxRows) else []
         if self._options.max_bytes_per_trigger is not None:
