@@ -107,6 +107,13 @@ def committed(store: ZooKeeperStore, group: str, topic: str, partition: int = 0)
     return int(store.get(f"/consumers/{group}/offsets/{topic}/{partition}")[0])
 
 
+def make_again(bootstrap: str, topic: str) -> None:
+    """Delete a topic and create it again."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(15)
+    create_topic(bootstrap, topic)
+
+
 def zk_owners(zookeeper: ZooKeeper, group: str, topic: str) -> dict[int, str]:
     """Ask ZooKeeper's own command line who owns what."""
     path = f"/consumers/{group}/owners/{topic}"
@@ -333,6 +340,38 @@ class TestOffsets:
         second = Reader(connect("replay").createMessageStreams(topic, 1)[0])
         wait_until(lambda: len(second.got) == 6, lambda: repr(second.got))
         assert second.values == numbered("bug", 10)[4:]
+
+    def test_a_topic_made_again_is_read_from_its_beginning_by_a_group_that_was_away(
+        self, broker: BrokerProcess, topic: str, connect: Connect, store: ZooKeeperStore
+    ) -> None:
+        produce(broker.bootstrap, topic, numbered("former", 10), partitions=1)
+        consumer = connect("made-again-away", start="smallest")
+        first = Reader(consumer.createMessageStreams(topic, 1)[0])
+        wait_until(lambda: len(first.got) == 10, lambda: repr(first.got))
+        consumer.close()
+        assert committed(store, "made-again-away", topic) == 10
+        make_again(broker.bootstrap, topic)
+        produce(broker.bootstrap, topic, numbered("present", 30), partitions=2)
+        second = Reader(connect("made-again-away", start="largest").createMessageStreams(topic, 1)[0])
+        wait_until(lambda: len(second.got) == 30, lambda: repr(second.got))
+        assert sorted(second.values) == sorted(numbered("present", 30))
+
+    def test_a_topic_made_again_is_read_from_its_beginning_by_consumers_that_run(
+        self, broker: BrokerProcess, topic: str, connect: Connect, store: ZooKeeperStore
+    ) -> None:
+        produce(broker.bootstrap, topic, numbered("former", 20), partitions=2)
+        readers = [Reader(connect("made-again").createMessageStreams(topic, 1)[0]) for _ in range(2)]
+
+        def values() -> set[str]:
+            return {value for reader in readers for value in reader.values}
+
+        wait_until(lambda: values() == set(numbered("former", 20)), lambda: repr(values()))
+        make_again(broker.bootstrap, topic)
+        produce(broker.bootstrap, topic, numbered("present", 60), partitions=2)
+        wait_until(lambda: values() >= set(numbered("present", 60)), lambda: repr(values()))
+        wait_until(
+            lambda: [committed(store, "made-again", topic, number) for number in range(2)] == [30, 30], "they commit"
+        )
 
     def test_a_deserializer_makes_the_payload(self, broker: BrokerProcess, topic: str, connect: Connect) -> None:
         with Producer(broker.bootstrap, serializer=lambda payload: json.dumps(payload).encode()) as producer:

@@ -138,7 +138,10 @@ class ConsumerConnector:
             OffsetsTopic(self._cluster, group, self._start_offsets) if self._offsets_in is OffsetsIn.KAFKA else None
         )
         self._ownership = Ownership(
-            self._store, group, self._id, self._offsets_topic or OffsetRegistry(self._store, group, self._start_offsets)
+            self._store,
+            group,
+            self._id,
+            self._offsets_topic or OffsetRegistry(self._store, group, self._start_offsets, self._log_starts),
         )
         self._subscription = Subscription({})
         # By topic and name; the streams of a pattern read all its topics.
@@ -350,7 +353,8 @@ class ConsumerConnector:
             owners = assign(snapshot.partitions, snapshot.members)
             wanted = {one: name for one, name in owners.items() if self._stream(one, name) is not None}
             held = self._ownership.streams()
-            self._let_go({one for one, name in held.items() if wanted.get(one) != name})
+            former = self._ownership.of_former_topics(snapshot.topic_ids)
+            self._let_go({one for one, name in held.items() if wanted.get(one) != name or one in former})
             held = self._ownership.streams()
             self._claim({one: stream for one, stream in wanted.items() if one not in held})
         except OwnerConflict as conflict:
@@ -456,6 +460,10 @@ class ConsumerConnector:
         # A client of some age does not know partitions that were added meanwhile.
         held = Admin(self._cluster).offsets(partitions)
         return {one: held[one].end if self._start == Start.LARGEST else held[one].start for one in partitions}
+
+    def _log_starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
+        held = Admin(self._cluster).offsets(partitions)
+        return {one: held[one].start for one in partitions}
 
 
 def _unique_name() -> str:

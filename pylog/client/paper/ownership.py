@@ -7,6 +7,10 @@ partition's offset, so that taking a partition over makes the version stale that
     commit   = one multi: check owner nodes, set each offset with the version that the claim or last commit left
     release  = one multi: set the offsets, delete the owner nodes
 
+Offsets are kept by a topic's name.  The node above them has the topic's id, and each claim and commit checks its
+version.  A claim that finds the id of a former topic there sets all offsets of the topic to the beginning of its logs,
+and the owners of the former topic's partitions can commit nothing from then on.
+
 A node that is there may be a later one of somebody else, so its czxid is compared before each commit and release.
 """
 
@@ -17,8 +21,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
-from pylog.client.paper.registries import decode_offset, id_path, offset_path, owner_path
+from pylog.client.paper.registries import (
+    decode_offset,
+    decode_topic_id,
+    encode_topic_id,
+    id_path,
+    offset_path,
+    owner_path,
+    read_topics,
+    topic_offsets_path,
+)
+from pylog.cluster.znodes import Assignment
 from pylog.errors import PylogError
 from pylog.model import Offset, TopicPartition
 from pylog.store.base import (
@@ -68,7 +83,7 @@ class OwnershipLost(PylogError):
 
 
 StartOffsets: TypeAlias = Callable[[list[TopicPartition]], Mapping[TopicPartition, Offset]]
-"""Returns where partitions begin for a group that never read them."""
+"""Returns where partitions begin, for a group that never read them for instance."""
 
 
 class Offsets(Protocol):
@@ -96,19 +111,28 @@ class OffsetRegistry:
     Args:
         start: where a partition begins that the group never read; the claim writes it down, so that nothing is skipped
             if the first owner ends before its first commit.
+        log_start: the first offset that is kept, where the group goes on in a topic that was deleted and made again.
     """
 
-    def __init__(self, store: Store, group: str, start: StartOffsets) -> None:
+    def __init__(self, store: Store, group: str, start: StartOffsets, log_start: StartOffsets) -> None:
         self._store = store
         self._group = group
         self._start = start
+        self._log_start = log_start
+        # The topic that offsets are of, and the version of the node that says so, as the last claim found them.
+        self._topics: dict[str, tuple[UUID | None, int]] = {}
         # Offset and version of each node; None, if there is no node yet.
         self._nodes: dict[TopicPartition, tuple[Offset, int | None]] = {}
 
     def claiming(self, partitions: Iterable[TopicPartition]) -> list[Operation]:
-        """Return a write of each offset as it is; see `Offsets`."""
-        offsets = self.reread(partitions)
-        return self.committing(offsets)
+        """Return a write of each offset as it is; see `Offsets`.
+
+        Raises:
+            NodeExists, BadVersion: somebody else changed the offsets of a topic that was made again.
+        """
+        wanted = list(partitions)
+        self._follow_topics({one.topic for one in wanted})
+        return self.committing(self.reread(wanted))
 
     def claimed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return what was written; see `Offsets`."""
@@ -117,7 +141,12 @@ class OffsetRegistry:
         return offsets
 
     def committing(self, offsets: Mapping[TopicPartition, Offset]) -> list[Operation]:
-        """Return a write of each offset; see `Offsets`."""
+        """Return a write of each offset, if they are still those of the same topics; see `Offsets`."""
+        topics = sorted({one.topic for one in offsets})
+        checks = [Check(topic_offsets_path(self._group, topic), self._topics[topic][1]) for topic in topics]
+        return [*checks, *self._writes(offsets)]
+
+    def _writes(self, offsets: Mapping[TopicPartition, Offset]) -> list[Operation]:
         return [self._write(partition, offset) for partition, offset in offsets.items()]
 
     def committed(self, offsets: Mapping[TopicPartition, Offset]) -> None:
@@ -129,6 +158,7 @@ class OffsetRegistry:
     def reread(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return what the nodes say; see `Offsets`."""
         wanted = list(partitions)
+        self._reread_topics({one.topic for one in wanted})
         nodes = self._store.get_many(offset_path(self._group, partition) for partition in wanted)
         found = dict(zip(wanted, nodes, strict=True))
         # A node without a number is one that was made to be written, and then was not.
@@ -138,6 +168,61 @@ class OffsetRegistry:
             offset = first[partition] if partition in first else decode_offset(partition, node[0] if node else b"")
             self._nodes[partition] = (offset, node[1].version if node else None)
         return {partition: self._nodes[partition][0] for partition in wanted}
+
+    def _reread_topics(self, topics: Iterable[str]) -> None:
+        """Know versions again, but not those of a topic that was made again since the claim."""
+        for topic, (kept, version) in self._kept_topics(topics).items():
+            if self._topics.get(topic, (kept, version))[0] == kept:
+                self._topics[topic] = kept, version
+
+    def _follow_topics(self, topics: Iterable[str]) -> None:
+        """Have the offsets of each of *topics* be those of the topic that has the name now."""
+        # In this order: a server of ZooKeeper that lags behind, but has a topic's id here, has that topic too.
+        kept_topics = self._kept_topics(topics)
+        present = read_topics(self._store, kept_topics)
+        for topic, (kept, version) in kept_topics.items():
+            found = present.get(topic)
+            if found is None or found.topic_id == kept:
+                self._topics[topic] = kept, version
+                continue
+            if kept is not None:
+                self._begin_anew(topic, found, version)
+            path = topic_offsets_path(self._group, topic)
+            self._topics[topic] = (
+                found.topic_id,
+                self._store.set(path, encode_topic_id(found.topic_id), version).version,
+            )
+
+    def _kept_topics(self, topics: Iterable[str]) -> dict[str, tuple[UUID | None, int]]:
+        """Return of which topics offsets are kept, and the versions of the nodes that say so."""
+        paths = {topic: topic_offsets_path(self._group, topic) for topic in sorted(topics)}
+        kept: dict[str, tuple[UUID | None, int]] = {}
+        for (topic, path), node in zip(paths.items(), self._store.get_many(paths.values()), strict=True):
+            if node is None:
+                raise NoNode(path)
+            kept[topic] = decode_topic_id(node[0]), node[1].version
+        return kept
+
+    def _begin_anew(self, topic: str, present: Assignment, version: int) -> None:
+        """Replace the offsets of a former topic by the beginning of the one that has its name now.
+
+        Until the node above says so they are taken for those of the former topic: whoever claims next begins again.
+        """
+        parent = topic_offsets_path(self._group, topic)
+        starts = self._log_start([TopicPartition(topic, number) for number in present.replicas])
+        former = {TopicPartition(topic, int(name)) for name in self._store.children(parent) if name.isdigit()}
+        paths = {one: offset_path(self._group, one) for one in sorted({*former, *starts})}
+        writes: dict[TopicPartition, Operation] = {}
+        for (one, path), node in zip(paths.items(), self._store.get_many(paths.values()), strict=True):
+            data = str(starts.get(one)).encode()
+            if node is None:
+                writes[one] = Create(path, data)
+            else:
+                writes[one] = Set(path, data, node[1].version) if one in starts else Delete(path, node[1].version)
+        for part in _parts(writes):
+            self._store.multi([Check(parent, version), *part.values()])
+        message = "topic was deleted and made again: offsets begin anew group=%s topic=%s partitions=%d"
+        _logger.warning(message, self._group, topic, len(starts))
 
     def _write(self, partition: TopicPartition, offset: Offset) -> Operation:
         version = self._nodes[partition][1]
@@ -150,6 +235,7 @@ class _Owned:
     stream: str
     czxid: int
     committed: Offset
+    topic_id: UUID | None
 
 
 class Ownership:
@@ -177,6 +263,15 @@ class Ownership:
         """Return what is owned, and by which stream."""
         with self._lock:
             return {partition: owned.stream for partition, owned in self._owned.items()}
+
+    def of_former_topics(self, topic_ids: Mapping[str, UUID]) -> set[TopicPartition]:
+        """Return what is owned of topics that were deleted, and perhaps made again, since it was claimed.
+
+        Args:
+            topic_ids: of the topics that there are now.
+        """
+        with self._lock:
+            return {one for one, owned in self._owned.items() if topic_ids.get(one.topic) != owned.topic_id}
 
     def forget(self) -> None:
         """Own nothing any more: the session is over, and the owner nodes went with it."""
@@ -216,6 +311,8 @@ class Ownership:
         for path, node in zip(paths.values(), self._store.get_many(paths.values()), strict=True):
             if node is not None:
                 raise OwnerConflict(path, f"is {node[0].decode(errors='replace')}")
+        # Read before the offsets: if the topic is made again in between, the next look finds another id than this.
+        topic_ids = self._topic_ids(wanted)
         made = [Create(path, wanted[partition].encode(), ephemeral=True) for partition, path in paths.items()]
         try:
             self._store.multi([Check(self._registration, _CREATED_VERSION), *made, *self._offsets.claiming(wanted)])
@@ -225,7 +322,9 @@ class Ownership:
         for (partition, path), node in zip(paths.items(), self._store.get_many(paths.values()), strict=True):
             if node is None or node[1].ephemeral_owner != self._store.session_id:
                 raise SessionLost(path, message=f"{path} is gone again")
-            self._owned[partition] = _Owned(wanted[partition], node[1].czxid, offsets[partition])
+            self._owned[partition] = _Owned(
+                wanted[partition], node[1].czxid, offsets[partition], topic_ids.get(partition.topic)
+            )
         return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
@@ -248,7 +347,10 @@ class Ownership:
             return self.commit({partition: offset for partition, offset in offsets.items() if partition in self._owned})
 
     def release(self, partitions: Iterable[TopicPartition], offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Commit *offsets*, which are of *partitions*, and let those go that are ours; after it none is."""
+        """Commit *offsets*, which are of *partitions*, and let those go that are ours; after it none is.
+
+        Nothing is committed of a topic that was deleted since: its name may be another topic's.
+        """
         with self._lock:
             going = [partition for partition in partitions if partition in self._owned]
             self._doubtful |= set(going)
@@ -275,8 +377,9 @@ class Ownership:
 
     def _release_owned(self, partitions: list[TopicPartition], offsets: Mapping[TopicPartition, Offset]) -> None:
         ours = self._still_owned(partitions)
+        kept = set(ours) - self.of_former_topics(self._topic_ids(ours))
         try:
-            self._commit_forward({partition: offset for partition, offset in offsets.items() if partition in ours})
+            self._commit_forward({partition: offset for partition, offset in offsets.items() if partition in kept})
         except StoreError:
             raise
         except PylogError as error:  # where offsets are kept: their messages will come again, but to the next owner
@@ -299,6 +402,13 @@ class Ownership:
         lost = wanted - set(self._still_owned(wanted))
         if lost:
             raise OwnershipLost(f"{', '.join(map(str, sorted(lost)))}: taken over by another consumer")
+        former = wanted & self.of_former_topics(self._topic_ids(wanted))
+        if former:
+            raise OwnershipLost(f"{', '.join(map(str, sorted(former)))}: the topic was deleted")
+
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+        found = read_topics(self._store, sorted({one.topic for one in partitions}))
+        return {topic: one.topic_id for topic, one in found.items()}
 
     def _until_answered(self, act: Callable[[], None]) -> None:
         """Run *act* again while the connection fails: it begins by reading what became of the last time."""

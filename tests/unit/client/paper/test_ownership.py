@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -16,6 +17,7 @@ from pylog.client.paper.registries import (
     read_snapshot,
     reset_offsets,
 )
+from pylog.cluster.image import topic_id_text
 from pylog.errors import ConfigError, ProtocolError
 from pylog.model import Offset, TopicPartition
 from pylog.store.base import NoNode, NotConnected, Operation, Result, SessionState, Store
@@ -27,8 +29,16 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 FIRST = 100
 
 
+LOG_START = 7
+FORMER, PRESENT = UUID(int=1), UUID(int=2)
+
+
 def first_offsets(partitions: list[TopicPartition]) -> Mapping[TopicPartition, Offset]:
     return {one: FIRST + one.partition for one in partitions}
+
+
+def log_starts(partitions: list[TopicPartition]) -> Mapping[TopicPartition, Offset]:
+    return dict.fromkeys(partitions, LOG_START)
 
 
 class Consumer:
@@ -38,7 +48,7 @@ class Consumer:
         self.name = name
         self.store = backend.connect()
         self.register()
-        self.owns = Ownership(self.store, GROUP, name, OffsetRegistry(self.store, GROUP, first_offsets))
+        self.owns = Ownership(self.store, GROUP, name, OffsetRegistry(self.store, GROUP, first_offsets, log_starts))
 
     def register(self) -> None:
         self.store.create(id_path(GROUP, self.name), b"{}", ephemeral=True, make_parents=True)
@@ -130,7 +140,7 @@ def test_after_an_expired_session_the_next_owner_is_not_disturbed(backend: Backe
 def test_a_stale_owner_cannot_commit_even_when_it_saw_nothing(backend: Backend, a: Consumer) -> None:
     """Its owner node was replaced between its look and its commit: the version of the offset stops it."""
     a.claim(P0)
-    offsets = OffsetRegistry(a.store, GROUP, first_offsets)
+    offsets = OffsetRegistry(a.store, GROUP, first_offsets, log_starts)
     offsets.reread([P0])
     late = offsets.committing({P0: 500})
     a.owns.release([P0], {})
@@ -200,6 +210,83 @@ def test_offsets_are_reset_only_without_consumers(a: Consumer) -> None:
     assert a.claim(P0, P1) == {P0: 5, P1: 101}
 
 
+def make_topic(store: Store, topic_id: UUID, partition_count: int = 2) -> None:
+    """Create the topic "t" in place of the one that is there."""
+    path = "/brokers/topics/t"
+    if store.exists(path) is not None:
+        store.delete(path)
+    partitions = ",".join(f'"{number}":[1]' for number in range(partition_count))
+    data = f'{{"partitions":{{{partitions}}},"topic_id":"{topic_id_text(topic_id)}","version":3}}'
+    store.create(path, data.encode(), make_parents=True)
+
+
+def test_a_group_begins_anew_in_a_topic_that_was_deleted_and_made_again(a: Consumer, b: Consumer) -> None:
+    make_topic(a.store, FORMER, 3)
+    a.claim(P0, P1, P2)
+    a.owns.release([P0, P1, P2], {P0: 1_000, P1: 1_001, P2: 1_002})
+    make_topic(a.store, PRESENT, 2)
+    assert a.claim(P0) == {P0: LOG_START}
+    # The other one finds the topic's id written down already, and must not take its offset for one of this topic.
+    assert b.claim(P1) == {P1: LOG_START}
+    assert b.store.children("/consumers/g/offsets/t") == ["0", "1"]
+    b.owns.release([P1], {P1: 20})
+    assert a.claim(P1) == {P1: 20}
+
+
+def test_an_owner_of_a_former_topic_commits_nothing_and_lets_go(a: Consumer, b: Consumer) -> None:
+    make_topic(a.store, FORMER)
+    a.claim(P0, P1)
+    make_topic(a.store, PRESENT)
+    with pytest.raises(OwnershipLost, match="t-0: the topic was deleted"):
+        a.owns.commit({P0: 1_000})
+    assert a.owns.of_former_topics({"t": PRESENT}) == a.owns.of_former_topics({}) == {P0, P1}
+    assert a.owns.of_former_topics({"t": FORMER}) == set()
+    a.owns.release([P0], {P0: 1_000})
+    assert b.claim(P0) == {P0: LOG_START}
+    a.owns.release([P1], {P1: 1_000})
+    assert b.claim(P1) == {P1: LOG_START}
+    assert b.owns.of_former_topics({"t": PRESENT}) == set()
+
+
+def test_a_commit_that_comes_after_a_topic_was_made_again_meets_a_version_that_is_gone(
+    a: Consumer, b: Consumer
+) -> None:
+    """The topic is made again, and claimed, between the owner's look and its commit."""
+    make_topic(a.store, FORMER)
+    a.claim(P0, P1)
+    offsets = OffsetRegistry(a.store, GROUP, first_offsets, log_starts)
+    offsets.reread([P0])
+    a.owns.release([P1], {})
+    make_topic(a.store, PRESENT)
+    b.claim(P1)
+    for _ in range(2):
+        with pytest.raises(Exception, match="BadVersion"):
+            a.store.multi(offsets.committing({P0: 1_000}))
+        offsets.reread([P0])
+    assert committed(a.store, P0) == LOG_START
+
+
+def test_offsets_of_an_earlier_release_count_for_the_topic_that_there_is(a: Consumer, b: Consumer) -> None:
+    a.claim(P0, P1)
+    a.owns.release([P0, P1], {P0: 150})
+    assert a.store.get("/consumers/g/offsets/t")[0] == b""
+    make_topic(a.store, PRESENT)
+    assert a.claim(P0) == {P0: 150}
+    assert a.store.get("/consumers/g/offsets/t")[0] == topic_id_text(PRESENT).encode()
+    assert b.claim(P1) == {P1: 101}
+
+
+def test_a_group_that_is_reset_goes_on_there_in_a_topic_made_again(a: Consumer) -> None:
+    make_topic(a.store, FORMER)
+    a.claim(P0, P1)
+    a.owns.release([P0, P1], {P0: 1_000, P1: 1_001})
+    make_topic(a.store, PRESENT)
+    a.store.delete(id_path(GROUP, "a"))
+    reset_offsets(a.store, GROUP, {P0: 5})
+    a.register()
+    assert a.claim(P0, P1) == {P0: 5, P1: 0}
+
+
 def test_the_snapshot_has_who_reads_what(a: Consumer) -> None:
     topic = b'{"partitions":{"0":[1],"1":[1]},"topic_id":"vS7img6LTLWcAmLY8OZ6Uw","version":3}'
     for name in ("clicks", "clicks-old", "logins", "__consumer_offsets"):
@@ -213,6 +300,8 @@ def test_the_snapshot_has_who_reads_what(a: Consumer) -> None:
     found = read_snapshot(a.store, GROUP, events.append)
     assert found.members == {"a": {"logins": 2}, "w": {"clicks": 1, "clicks-old": 1}}
     assert found.partitions == {"logins": (0, 1), "clicks": (0, 1), "clicks-old": (0, 1)}
+    assert set(found.topic_ids) == {"logins", "clicks", "clicks-old"}
+    assert {topic_id_text(one) for one in found.topic_ids.values()} == {"vS7img6LTLWcAmLY8OZ6Uw"}
     a.store.create("/brokers/topics/clicks-new", topic)
     a.store.delete(id_path(GROUP, "w"))
     assert len(events) == 2
