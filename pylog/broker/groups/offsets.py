@@ -351,6 +351,7 @@ class ShardOffsets:
             held[key] = committed
             self.by_group[group_id] = held
             counts[group_id] = counts.get(group_id, 0) + 1
+            self._orphans.pop((group_id, key), None)  # this is the newest one that the log has
         for group_id, count in counts.items():
             self._on_commit(group_id, count)
 
@@ -463,14 +464,26 @@ class ShardOffsets:
     def _forget_orphans(self) -> None:
         """Delete orphaned offsets from the log; `retry` tries again what is refused.
 
-        The records are appended here and now: a commit for the topic's next incarnation comes behind them.
+        The records are appended here and now: a commit for the topic's next incarnation comes behind them.  Where the
+        log has such a commit of a transaction that has not ended, the deletion waits for the end: whoever loads the log
+        takes it for a deletion of both.
         """
         if self._is_forgetting:
             return
         self._retry_ms = self._now_ms() + FORGET_REST_MS
-        chosen = dict(list(self._orphans.items())[:MAX_FORGOTTEN_AT_ONCE])
         now_ms = self._wall_ms()
-        rows = [group_records.encode_offset(OffsetKey(group_id, *key), None, now_ms) for group_id, key in chosen]
+        chosen: dict[_Place, int] = {}
+        rows: list[Record] = []
+        size_bytes = 0
+        for place, number in self._orphans.items():
+            if len(rows) >= MAX_FORGOTTEN_AT_ONCE or size_bytes >= DELETION_BYTES:
+                break
+            if place not in self._unstable:
+                chosen[place] = number
+                rows.append(group_records.encode_offset(OffsetKey(place[0], *place[1]), None, now_ms))
+                size_bytes += len(rows[-1].key or b"")
+        if not rows:
+            return
         appended = self._log.append(rows)
         if isinstance(appended, Appended):
             self._is_forgetting = True

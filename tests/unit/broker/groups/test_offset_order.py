@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from pylog.broker.data.partitions import Moved
 from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.broker.groups.shard import Shard
 from pylog.errors import ErrorCode
 from pylog.group.records import CommittedOffset, OffsetKey
+from pylog.wire.markers import Marker, encode_marker
+from pylog.wire.records import parse_header
 from tests.unit.broker.groups.test_loading_groups import COMMITTED, Coordinating, records_of
 
 TIME_IS_UP = 6_000
@@ -171,6 +175,119 @@ def test_a_topic_made_again_does_not_take_along_the_commit_that_waits_for_it(tmp
         assert records_of(one)[-1] == (OffsetKey("g", *COMMITTED), False)
 
     run(story, tmp_path)
+
+
+def append_marker(one: Coordinating, producer_id: int, *, is_commit: bool) -> None:
+    """End a transaction where nobody has to be waited for."""
+    marker = Marker(is_commit, coordinator_epoch=0)
+    batch = memoryview(bytearray(encode_marker(producer_id, 0, marker, 0)))
+    log = one.partition.log
+    assert log is not None
+    _, wait = one.partitions.append(one.partition, log, batch, parse_header(batch), 0, -1, marker)
+    assert wait is None
+    one.groups.end_transaction(0, producer_id, is_commit=is_commit, wait=None)
+
+
+class InTransactions(Coordinating):
+    """A coordinator alone in sync, to which producers commit offsets within transactions."""
+
+    def pend(self, offset: int, producer_id: int) -> None:
+        committed = {COMMITTED: CommittedOffset(offset, 0, "")}
+        assert self.groups.commit_pending("g", committed, producer_id, 0) is ErrorCode.NONE
+
+    def end(self, producer_id: int, *, is_commit: bool = True) -> None:
+        append_marker(self, producer_id, is_commit=is_commit)
+
+    async def make_topic_again(self, number: int = 7) -> None:
+        self.read_id = UUID(int=number)
+        await self.apply(1, 1, (1,), 1)
+
+    async def lead_again(self, epoch: int = 3) -> None:
+        await self.apply(2, epoch - 1, (1, 2), 1)
+        await self.apply(1, epoch, (1,), 1)
+
+
+@pytest.mark.parametrize("is_commit", [True, False], ids=["committed", "aborted"])
+def test_the_deletion_of_a_former_topic_s_offset_waits_for_the_transaction_that_has_committed_there(
+    tmp_path: Path, is_commit: bool
+) -> None:
+    """The topic's nodes are gone at first, so that its offset stays in the log; then it is made again."""
+
+    async def main() -> None:
+        one = InTransactions(tmp_path)
+        await one.apply(2, 0, (1, 2), 1)
+        one.copy_commit(topic_id=UUID(int=6))
+        one.read_id = None
+        await one.apply(1, 1, (1,), 1)
+        await one.make_topic_again()
+        one.pend(20, 1)
+        await one.lead_again()
+        one.groups.expire(FORGET_REST_MS)
+        assert [is_deletion for _, is_deletion in records_of(one)] == [False, False]
+        one.end(1, is_commit=is_commit)
+        one.groups.expire(2 * FORGET_REST_MS)
+        assert one.offset() == (20 if is_commit else -1)
+        await one.lead_again(5)
+        assert one.offset() == (20 if is_commit else -1), "the log tells the next coordinator the same"
+        assert sum(is_deletion for _, is_deletion in records_of(one)) == (0 if is_commit else 1)
+
+    asyncio.run(main())
+
+
+def test_an_orphaned_commit_of_one_transaction_deletes_no_pending_one_of_another(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = InTransactions(tmp_path)
+        await one.lead(isr=(1,), min_isr=1)
+        one.pend(10, 1)
+        await one.make_topic_again()
+        one.pend(20, 2)
+        one.end(1)
+        one.groups.expire(FORGET_REST_MS)
+        one.end(2)
+        one.groups.expire(2 * FORGET_REST_MS)
+        assert one.offset() == 20
+        await one.lead_again()
+        assert one.offset() == 20
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_is_replicated_late_deletes_no_pending_one_for_the_topic_made_again(tmp_path: Path) -> None:
+    async def story(one: Waiting) -> None:
+        late = await one.wait(one.commit(10))
+        one.read_id = UUID(int=7)
+        one.version += 1
+        one.switch(one.image(1, 1, (1, 2), 1))
+        pending = await one.wait(
+            one.groups.commit_pending("g", {COMMITTED: CommittedOffset(20, 0, "")}, producer_id=1, producer_epoch=0)
+        )
+        one.shrink()
+        assert await late is await pending is ErrorCode.NONE
+        one.groups.expire(10 * FORGET_REST_MS)
+        append_marker(one, 1, is_commit=True)
+        assert one.offset() == 20
+        await one.lead_again()
+        assert one.offset() == 20
+
+    run(story, tmp_path)
+
+
+def test_offsets_of_former_topics_are_deleted_in_batches_that_the_log_takes(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = Coordinating(tmp_path)
+        await one.lead(isr=(1,), min_isr=1)
+        names = [f"{number:04d}{'n' * 240}" for number in range(4_500)]
+        offsets = one.groups._shard_of("g").offsets
+        offsets.by_group["g" * 1_000] = {(name, 0): CommittedOffset(1, topic_id=UUID(int=8)) for name in names}
+        one.deleted_id = UUID(int=8)
+        one.version += 1
+        one.switch(one.image(1, 1, (1,), 1))
+        offsets.drop_orphans()
+        for turn in range(1, 100):
+            one.groups.expire(turn * FORGET_REST_MS)
+        assert sum(is_deletion for _, is_deletion in records_of(one)) == len(names)
+
+    asyncio.run(main())
 
 
 MANY = 9_000
