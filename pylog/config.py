@@ -5,7 +5,6 @@ silently ignored is how a cluster runs for a year without the setting its operat
 """
 
 import hashlib
-import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from pylog.broker.listener_settings import (
 )
 from pylog.broker.settings import parse_broker_settings
 from pylog.errors import ConfigError
-from pylog.model import MAIN_LISTENER
+from pylog.model import MAIN_LISTENER, is_loopback
 from pylog.security.principal import SecurityProtocol
 from pylog.store.zookeeper_security import (
     PLAIN,
@@ -118,16 +117,9 @@ def _read_registry_login(reader: "_Section", cluster: "Connection", host: str, *
         return ""
     if not cluster.security().protocol.has_sasl:
         raise reader.fault("login", "scram needs brokers that users log in at: set security or properties")
-    if not has_tls and not _is_loopback(host):
+    if not has_tls and not is_loopback(host):
         raise reader.fault("login", f"scram at {host} needs listen_security: passwords could be read on their way")
     return mechanism
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def load_mirror_config(path: Path) -> "MirrorConfig":

@@ -1,5 +1,6 @@
 """The nouns that every part shares."""
 
+import ipaddress
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -50,6 +51,14 @@ class IsolationLevel(StrEnum):
 
 MAIN_LISTENER = "client"
 """Name of the listener for clients where a broker has only one; brokers of release 0.1.0 know no other."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nothing that is sent to *host*, a name or an address, leaves this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class NodeAddress(NamedTuple):

@@ -76,6 +76,11 @@ def _leave_as_is(response: Message) -> None:
     """Be the `mark_late` of a verb whose response does not say that its effect is not visible yet."""
 
 
+def _has_none(request: Request) -> bool:
+    """Be the `has_secrets` of a verb whose requests anybody may read."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerApi(Generic[RequestT, ResponseT]):
     """A client's request that only the controller can execute.
@@ -88,6 +93,7 @@ class ControllerApi(Generic[RequestT, ResponseT]):
         mark_late: changes the response when the effect was not visible within the request's time-out.
         visible_wait_s: longest wait for that, None for as long as the request says.
         is_repeatable: whether it may be executed twice, so that a controller that dies meanwhile does no harm.
+        has_secrets: whether a request holds what nobody may read on its way to the controller.
     """
 
     request: type[RequestT]
@@ -98,6 +104,7 @@ class ControllerApi(Generic[RequestT, ResponseT]):
     mark_late: Callable[[ResponseT], None] = _leave_as_is
     visible_wait_s: float | None = None
     is_repeatable: bool = False
+    has_secrets: Callable[[RequestT], bool] = _has_none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

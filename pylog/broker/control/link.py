@@ -29,7 +29,7 @@ from pylog.broker.data.peers import PeerClient
 from pylog.broker.settings import Value
 from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode
-from pylog.model import NodeAddress
+from pylog.model import NodeAddress, is_loopback
 from pylog.security.authorizer import Authorizer
 from pylog.wire import internal
 from pylog.wire.api import Message, encode_response, parse_request_header
@@ -97,7 +97,10 @@ class ControllerLink:
         peer: PeerClient | None,
         settings: Mapping[str, Value],
         authorizer: Authorizer | None = None,
+        calls_by_tls: Callable[[], bool] = lambda: False,
     ) -> None:
+        """Begin without a controller; *calls_by_tls* says whether calls to another broker are encrypted."""
+        self._calls_by_tls = calls_by_tls
         self._broker_id = broker_id
         self._agent = agent
         self._images = images
@@ -228,6 +231,19 @@ class ControllerLink:
         return encode_response(response, header.correlation_id, header.api_version)
 
     async def _forward(self, row: ControllerApi[Any, Any], request: Request) -> Message:
+        address = self._address
+        if (
+            row.has_secrets(request)
+            and address is not None
+            and not self._calls_by_tls()
+            and not is_loopback(address.host)
+        ):
+            # The client came by TLS, which says nothing of the way from here.
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"broker {self._broker_id} calls the controller, broker {address.node_id}, unencrypted, and who reads "
+                "this request can log in as the user; ask that broker, or encrypt listeners.internal",
+            )
         key = request.api_key
         version = SERVED[key].max_advertised
         head = bytes((*key.to_bytes(2, "big"), *version.to_bytes(2, "big"), 0, 0, 0, 0, 0xFF, 0xFF))

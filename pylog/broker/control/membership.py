@@ -112,6 +112,7 @@ class Membership:
         self._on_leadership_lost = on_leadership_lost
         self._on_failure = on_failure
         self._authorizer = authorizer
+        self._keys = keys
         self._loop = asyncio.get_running_loop()
         # One pulls images, which waits at the controller; the other asks for everything else.
         self._clients = [
@@ -195,7 +196,15 @@ class Membership:
             on_acls=None if self._authorizer is None else lambda news: _ignore(call(self._acls_changed, news)),
         )
         peer = self._clients[1] if self._clients else None
-        self._link = ControllerLink(config.broker_id, self._agent, self.images, peer, config.settings, self._authorizer)
+        self._link = ControllerLink(
+            config.broker_id,
+            self._agent,
+            self.images,
+            peer,
+            config.settings,
+            self._authorizer,
+            calls_by_tls=lambda: self._keys.context() is not None,
+        )
         self._link.on_later_epoch = self._later_controller_shown
         self._agent.start()
         directory.join(self._agent.cluster_id)

@@ -5,7 +5,6 @@ A password never comes here: the client sends what PBKDF2 makes of it, and the c
 Source: KIP-554; `ZkAdminManager` of Apache Kafka 3.9 for the errors.
 """
 
-import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from pylog.broker.control.cluster import Cluster
 from pylog.broker.control.controller import ActiveController
 from pylog.broker.handler import Answer, Caller
 from pylog.errors import ApiError, ErrorCode
+from pylog.model import is_loopback
 from pylog.security.acl import Operation
 from pylog.security.exchange import LoginFailed, check_name
 from pylog.security.principal import Session
@@ -81,10 +81,7 @@ def handle_alter(cluster: Cluster, request: AlterUserScramCredentialsRequest, ca
 
 
 def _is_private(session: Session) -> bool:
-    try:
-        return session.security_protocol.has_tls or ipaddress.ip_address(session.client_host).is_loopback
-    except ValueError:
-        return False
+    return session.security_protocol.has_tls or is_loopback(session.client_host)
 
 
 async def _execute_alter(
@@ -191,4 +188,5 @@ ALTER = ControllerApi(
     execute=_execute_alter,
     is_visible=_is_altered,
     handle=handle_alter,
+    has_secrets=lambda request: bool(request.upsertions),
 )

@@ -20,6 +20,12 @@ from pylog.wire.api.configs import (
     ResourceType,
 )
 from pylog.wire.api.message import Request
+from pylog.wire.api.scram import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramDeletion,
+    ScramUpsertion,
+)
 from pylog.wire.api.topics import DeleteTopicsRequest, DeleteTopicState
 from pylog.wire.internal import InternalKey, InternalRequest, Pull, encode_pull
 
@@ -80,6 +86,45 @@ def test_a_deletion_is_not_sent_again_because_the_topic_may_be_gone() -> None:
     with pytest.raises(ApiError) as refused:
         ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
     assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
+
+
+@pytest.mark.parametrize(
+    ("host", "is_encrypted", "is_sent"),
+    [("192.0.2.2", False, False), ("192.0.2.2", True, True), ("127.0.0.1", False, True)],
+)
+def test_a_salted_password_goes_to_the_controller_by_tls_alone(host: str, is_encrypted: bool, is_sent: bool) -> None:
+    controller = NodeAddress(3, host, 9192)
+    upsertion = ScramUpsertion(name="carol", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32)
+
+    class Controller(Peers):
+        async def call(self, address: NodeAddress, key: InternalKey, frame: bytes, timeout_s: float) -> bytes:
+            self.asked.append(address)
+            header = parse_request_header(memoryview(frame))
+            return encode_response(AlterUserScramCredentialsResponse(), header.correlation_id, header.api_version)
+
+    async def story(request: AlterUserScramCredentialsRequest) -> list[NodeAddress]:
+        async def wait_until(condition: object, timeout_s: float) -> bool:
+            return True
+
+        peers: Any = Controller()
+        images: Any = SimpleNamespace(current=ClusterImage(1, 1, "c", 3, {}, {}), wait_until=wait_until)
+        agent: Any = None
+        settings = parse_broker_settings({})
+        link = ControllerLink(1, agent, images, peers, settings, calls_by_tls=lambda: is_encrypted)
+        link.follow(controller, is_self=False)
+        await link.ask(request)
+        asked: list[NodeAddress] = peers.asked
+        return asked
+
+    deletion = ScramDeletion(name="carol", mechanism=1)
+    assert asyncio.run(story(AlterUserScramCredentialsRequest(deletions=[deletion]))) == [controller]
+    request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+    if is_sent:
+        assert asyncio.run(story(request)) == [controller]
+    else:
+        with pytest.raises(ApiError, match="calls the controller, broker 3, unencrypted") as refused:
+            asyncio.run(story(request))
+        assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_every_verb_of_the_controller_is_served_and_answers_its_own_request() -> None:
