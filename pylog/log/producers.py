@@ -7,6 +7,8 @@ extension => version: int16 (1), count: int32, (producer_id: int64, last_sequenc
              offset_delta: int32, timestamp: int64)*, ended?  earlier batches of the window, oldest first
 ended     => decided_offset: int64, count: int32, (producer_id: int64, first_offset: int64, marker_offset: int64)*
 
+A producer without a batch in its epoch has last sequence -1, and as last offset that of its marker.
+
 The CRC-32C covers everything after itself.  The coordinator epoch is that of the producer's last marker, and the first
 offset that of its open transaction; both are -1 without one.  Kafka's format ends before the extension and Kafka
 ignores it; without it a restart would forget four of the five batches that a producer may send again, and which
@@ -515,7 +517,11 @@ class Producers:
                 batches = [batch for batch in batches if batch.last_offset < offset]
                 if not batches and producer_id not in first_offsets:
                     continue
-            *before, last = batches or (StoredBatch(-1, -1, -1, -1, producer.timestamp),)
+            if not batches:
+                # Known by a marker, or by a transaction that began below.  Where that was decides what a cut drops.
+                known_at = producer.last_offset if producer.last_offset < offset else first_offsets[producer_id]
+                batches = (StoredBatch(-1, -1, known_at, known_at, producer.timestamp),)
+            *before, last = batches
             count += 1
             entries += _ENTRY.pack(
                 producer_id, producer.epoch, last.last_sequence, last.last_offset,

@@ -16,7 +16,8 @@ from pylog.log.jobs import DESCRIPTOR_ATTEMPTS
 from pylog.log.log import Log
 from pylog.log.producers import MAX_PRODUCER_COUNT, SEQUENCE_MASK, UNKNOWN, Producers
 from pylog.log.replay import ReplayJob
-from pylog.wire.records import parse_header
+from pylog.wire.markers import Marker, encode_marker
+from pylog.wire.records import TRANSACTIONAL, parse_header
 
 from .batches import SMALL, append, batch, crash, fill, no_descriptors, open_log, read_all, segment_files
 
@@ -543,6 +544,53 @@ def test_at_the_limit_those_that_were_silent_longest_go_also_where_no_time_is_kn
     header.producer_id = MAX_PRODUCER_COUNT
     producers.note(header, MAX_PRODUCER_COUNT, timestamp=2_000)
     assert min(one.producer_id for one in producers.facts()) == MAX_PRODUCER_COUNT // 2
+
+
+def note_marker(producers: Producers, producer_id: int, offset: int) -> None:
+    marker = Marker(is_commit=False, coordinator_epoch=0)
+    header = parse_header(memoryview(encode_marker(producer_id, 3, marker, 1_000)))
+    producers.note(header, offset, timestamp=1_000, marker=marker)
+
+
+def test_one_known_by_its_marker_alone_is_dropped_by_a_cut_below_it_after_a_restart_too(tmp_path: Path) -> None:
+    producers = Producers(tmp_path)
+    note_marker(producers, 1, 10)
+    note_marker(producers, 2, 20)
+    producers.snapshot(30)
+    again = Producers(tmp_path)
+    assert again.load(30) == 30
+    assert [again.progress(one).last_offset for one in (1, 2)] == [10, 20]
+    assert again.truncate(15) == producers.truncate(15) == {2}
+    assert again.marker_epochs() == producers.marker_epochs() == {1: 3}
+
+
+def test_one_known_by_its_marker_alone_is_not_forgotten_before_those_that_were_silent_longer_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers_of_log, "MAX_PRODUCER_COUNT", 4)
+    producers = Producers(tmp_path)
+    header = parse_header(batch(producer_id=0, producer_epoch=0, base_sequence=0))
+    for producer_id in range(3):
+        header.producer_id = producer_id
+        producers.note(header, producer_id, timestamp=1_000)
+    note_marker(producers, 9, 20)
+    producers.snapshot(30)
+    again = Producers(tmp_path)
+    again.load(30)
+    header.producer_id = 5
+    again.note(header, 40, timestamp=2_000)
+    assert {one.producer_id for one in again.facts()} == {2, 9, 5}
+
+
+def test_a_snapshot_below_all_batches_of_an_open_transaction_s_producer_knows_where_it_began(tmp_path: Path) -> None:
+    producers = Producers(tmp_path)
+    header = parse_header(batch(producer_id=1, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL))
+    for number in range(10):
+        header.base_sequence = number
+        producers.note(header, 10 + number, timestamp=1_000)
+    again = Producers(tmp_path)
+    again.begin_at(12, producers.encode(12))
+    assert again.progress(1) == (0, 10, True)
 
 
 def test_a_follower_notes_when_producers_wrote(tmp_path: Path) -> None:
