@@ -1,6 +1,7 @@
 """Reads records by assignment: no group, no commit, every caller gets every record."""
 
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,7 +13,7 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from pylog.client.admin.cluster import Admin
 from pylog.client.connection import Connection, as_connection, error_of, translate
-from pylog.errors import Unreachable
+from pylog.errors import PylogError, Unreachable
 from pylog.model import IsolationLevel, Offset, TopicPartition
 
 BATCH_MESSAGES = 500
@@ -88,6 +89,8 @@ class Consumer:
         self._cluster = as_connection(cluster)
         self.at_end: dict[TopicPartition, Offset] = {}
         self._positions: dict[TopicPartition, Offset] = {}
+        # Errors that came together with records: librdkafka would not hand the records out again.
+        self._failures: deque[PylogError] = deque()
         own: dict[str, object] = dict(BY_ASSIGNMENT) | {
             "enable__partition__eof": True,
             "check__crcs": check_crcs,
@@ -109,6 +112,7 @@ class Consumer:
     def assign(self, positions: Mapping[TopicPartition, Offset]) -> None:
         """Read these partitions from these offsets from now on, and no others."""
         self.at_end.clear()
+        self._failures.clear()
         self._positions = dict(positions)
         self._consumer.assign([_TopicPartition(p.topic, p.partition, offset) for p, offset in positions.items()])
 
@@ -124,15 +128,22 @@ class Consumer:
     def read(self, timeout_s: float, max_count: int = BATCH_MESSAGES) -> list[ConsumedRecord]:
         """Return what has arrived, waiting at most *timeout_s* for the first record.
 
+        An error that came together with records is raised by the next call: whoever reads on after it misses none.
+
         Raises:
             ApiError: the cluster refused, OFFSET_OUT_OF_RANGE among others.
             Unreachable: no broker answers.
         """
+        if self._failures:
+            raise self._failures.popleft()
         try:
             messages = take(self._consumer, timeout_s, max_count)
         except KafkaException as exception:
             raise translate(error_of(exception), self._cluster) from exception
-        return [record for message in messages if (record := self._record(message)) is not None]
+        records = [record for message in messages if (record := self._record(message)) is not None]
+        if self._failures and not records:
+            raise self._failures.popleft()
+        return records
 
     def records(self) -> Iterator[ConsumedRecord]:
         """Yield records for ever; waits at the end of the partitions."""
@@ -180,8 +191,8 @@ class Consumer:
         error = message.error()
         if error is not None:
             if error.code() not in self._passed_over:
-                raise translate(error, self._cluster)
-            if error.code() == KafkaError._PARTITION_EOF:
+                self._failures.append(translate(error, self._cluster))
+            elif error.code() == KafkaError._PARTITION_EOF:
                 self.at_end[TopicPartition(topic, partition)] = offset
             return None
         if self.at_end:
