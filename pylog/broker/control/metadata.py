@@ -64,6 +64,9 @@ def handle_metadata(cluster: Cluster, request: MetadataRequest, caller: Caller) 
     if missing and request.allow_auto_topic_creation and cluster.topic_policy.auto_create_topics_enable:
         creatable = _creatable(missing, caller)
         if creatable:
+            if caller.meter is not None:
+                # Not refused, as with Kafka: a consumer or producer would take that for its end. It is made to wait.
+                caller.meter.mutated(len(creatable) * cluster.topic_policy.num_partitions, is_strict=False)
             _create_missing(cluster, creatable)
         looked_at, created = set(missing), set(creatable)
         for row in topics:

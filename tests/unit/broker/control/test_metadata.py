@@ -1,5 +1,6 @@
 """Metadata and FindCoordinator answer with the addresses of the listener that the client came by."""
 
+import asyncio
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,20 +8,25 @@ from typing import Any
 
 import pytest
 
+from pylog.broker.control.cluster import TopicPolicy
 from pylog.broker.control.metadata import handle_describe_cluster, handle_metadata
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.groups.topic import OffsetsTopic
 from pylog.broker.handler import Caller
+from pylog.broker.quotas import Quotas
 from pylog.broker.settings import parse_broker_settings
 from pylog.broker.tasks import Tasks
 from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from pylog.cluster.quotas import CONTROLLER_MUTATION_RATE, QuotaEntity
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import TOPIC
 from pylog.log.directory import LogDirectory
+from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.security.principal import Session
 from pylog.wire.api.cluster import DescribeClusterRequest, DescribeClusterResponse
-from pylog.wire.api.metadata import MetadataRequest, MetadataResponse
+from pylog.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pylog.wire.api.topics import CreateTopicsRequest, CreateTopicsResponse
 
 
 def open_at(broker_id: int) -> NodeAddress:
@@ -89,6 +95,42 @@ def test_describe_cluster_does_the_same() -> None:
     answer = handle_describe_cluster(cluster, DescribeClusterRequest(), by("secured", 0))
     assert isinstance(answer, DescribeClusterResponse)
     assert addresses(answer) == {1: ("log1.example", 9093)}
+
+
+def test_topics_that_are_made_because_they_are_missing_count_for_the_quota_of_mutations() -> None:
+    quotas = Quotas(Metrics(), lambda: 1_000_000)
+    quotas.learn({QuotaEntity(None, "c"): {CONTROLLER_MUTATION_RATE: 1.0}})
+    muted_ms: list[int] = []
+    connection: Any = SimpleNamespace(session=by("client").session, mute=muted_ms.append)
+    asked: list[list[str]] = []
+
+    async def ask_controller(request: CreateTopicsRequest) -> CreateTopicsResponse:
+        asked.append([topic.name for topic in request.topics])
+        return CreateTopicsResponse(topics=[])
+
+    cluster: Any = SimpleNamespace(
+        partitions=SimpleNamespace(image=IMAGE),
+        controller_id=1,
+        topic_policy=TopicPolicy(auto_create_topics_enable=True, delete_topic_enable=True, num_partitions=200),
+        ask_controller=ask_controller,
+    )
+
+    async def ask(*names: str) -> list[int]:
+        caller = by("client")._replace(meter=quotas.meter(connection, "c"))
+        answer: Any = handle_metadata(
+            cluster, MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names]), caller
+        )
+        await asyncio.sleep(0)
+        return [row.error_code for row in answer.topics]
+
+    async def story() -> None:
+        assert await ask("t") == [ErrorCode.NONE]
+        assert muted_ms == []
+        assert await ask("new", "newer") == [ErrorCode.LEADER_NOT_AVAILABLE] * 2
+        assert len(muted_ms) == 1, "400 partitions at one a second"
+        assert asked == [["new", "newer"]], "and they are made all the same"
+
+    asyncio.run(story())
 
 
 def test_a_coordinator_without_the_listener_is_not_available(tmp_path: Path) -> None:
