@@ -19,6 +19,12 @@ _TRUST_STORE = "ssl.truststore.location"
 ACCEPTED_PROTOCOLS = "accepted.protocols"
 _MAX_INT32 = 2**31 - 1
 _JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+_MAX_LOGIN_FRAME = "sasl.server.max.receive.size"
+_TOKEN_FRAME_BYTES = 65_536
+"""Enough for a token that names hundreds of groups.
+
+Kafka's half a megabyte is for tickets of Kerberos; here five thousand connections of strangers could hold 2.6 GB by it.
+"""
 _AUDIENCE = "sasl.oauthbearer.expected.audience"
 _OAUTHBEARER = "OAUTHBEARER"
 _MECHANISM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", _OAUTHBEARER)
@@ -96,10 +102,10 @@ LISTENER_SETTINGS: Mapping[str, Setting] = {
             high=9_000,
         ),
         Setting(
-            "sasl.server.max.receive.size",
+            _MAX_LOGIN_FRAME,
             Kind.INT,
-            524_288,
-            "Largest frame that a client may send before its login.",
+            16_384,
+            "Largest frame that a client may send before its login; if not set, 65536 where OAUTHBEARER is offered.",
             low=1_024,
             high=_MAX_INT32,
         ),
@@ -234,6 +240,8 @@ def parse_listener_settings(given: Mapping[str, object]) -> ListenerSettings:
     values = _parse(LISTENER_SETTINGS, given)
     if faults := _contradictions(values, given.keys()):
         raise ConfigError("\n".join(faults))
+    if _MAX_LOGIN_FRAME not in given and _OAUTHBEARER in str(values[_MECHANISMS]).split(","):
+        values[_MAX_LOGIN_FRAME] = _TOKEN_FRAME_BYTES
     return typed(ListenerSettings, values | {ACCEPTED_PROTOCOLS: ""})
 
 

@@ -45,7 +45,7 @@ class ListenerSecurity:
     tls: "ServerTls | None" = None
     user_of: Callable[[bytes], str]
     login_timeout_s: float = 10.0
-    max_login_frame_bytes: int = 524_288
+    max_login_frame_bytes: int = 16_384
     max_session_ms: int = 0
     accepts_plain: bool = False
 

@@ -30,6 +30,14 @@ def test_values_have_their_types() -> None:
     assert parse_listener_settings(TOKENS).sasl_oauthbearer_expected_audience == "a,b"
 
 
+def test_a_frame_before_the_login_is_as_long_as_its_mechanisms_need_unless_told() -> None:
+    set_by_hand = {"sasl.server.max.receive.size": "524288"}
+    assert parse_listener_settings(SASL_SSL).sasl_server_max_receive_size == 16_384
+    assert parse_listener_settings(TOKENS).sasl_server_max_receive_size == 65_536
+    assert parse_listener_settings({**SASL_SSL, **set_by_hand}).sasl_server_max_receive_size == 524_288
+    assert parse_listener_settings({**TOKENS, **set_by_hand}).sasl_server_max_receive_size == 524_288
+
+
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
