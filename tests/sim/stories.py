@@ -438,6 +438,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         orders.ask_a_coordinator_whose_follower_lacks_a_generation,
         orders.read_beside_a_follower_that_is_to_cut_its_log,
         transactions.commit_while_coordinators_die,
+        transactions.remake_a_topic_under_two_transactions,
     )
 }
 

@@ -1,5 +1,8 @@
 """Stories of transactions: a producer that commits and aborts, with its group's offsets, while brokers die."""
 
+import asyncio
+
+from pylog.broker.groups.offsets import FORGET_REST_MS
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.group.records import partition_for
 from pylog.model import TopicPartition
@@ -54,6 +57,42 @@ async def commit_while_coordinators_die(stage: Stage) -> None:
     if _read_committed(stage) != copier.committed:
         raise Violation("readers get what was committed", f"{_read_committed(stage)} for {copier.committed}")
     await _check_offset(stage, copier)
+
+
+async def remake_a_topic_under_two_transactions(stage: Stage) -> None:
+    """A group's offsets are pending for a topic and for the next of its name; the former ones are committed first."""
+    former, present = (Copier(stage.client, f"{ID}-{name}", KEY, GROUP_ID) for name in ("former", "present"))
+    await former.begin()
+    await present.begin()
+    may_end = asyncio.Event()
+
+    async def wait_to_end(step: int) -> None:
+        if step == 4:
+            is_pending.set()
+            await may_end.wait()
+
+    is_pending = asyncio.Event()
+    ending = asyncio.create_task(former.run(5, is_commit=True, between=wait_to_end))
+    await is_pending.wait()
+    await stage.delete()
+    await stage.create()
+    await stage.until(lambda: stage.has_incarnation(1, 2, 3), "all brokers know the new topic")
+
+    async def end_the_former(step: int) -> None:
+        if step == 4:
+            may_end.set()
+            await ending
+            # The coordinator deletes offsets of topics that are gone from its log when it has nothing else to do.
+            await asyncio.sleep(3 * FORGET_REST_MS / 1000)
+
+    await present.run(7, is_commit=True, between=end_the_former)
+    await stage.until(stage.checks.is_settled, "all replicas agree")
+    await _check_offset(stage, present)
+    victim = await present.coordinator(GROUP_ID, GROUP)
+    stage.kill(victim)
+    stage.start(victim)
+    await stage.until(stage.checks.is_settled, "all are in sync again")
+    await _check_offset(stage, present)
 
 
 def _partition_of(stage: Stage, topic: str, name: str) -> int:
