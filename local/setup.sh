@@ -100,8 +100,11 @@ install_venv() {
   # Unpacked, its source archive takes 2 GB of the cache; .venv has the files now.
   "$UV" cache clean -q pyspark
   # --no-build-isolation: the build tools are among the locked packages, nothing unlocked is fetched.
-  "$UV" pip install -q --python "$VENV/bin/python" --no-deps --no-build-isolation --editable .
-  # Nothing compiles it later, as lib.sh forbids; each of Ansible's processes, one a task and host, would do so for itself.
+  # compat: a line with a path, where otherwise each start of this Python, of pylog or not, runs a finder of modules.
+  "$UV" pip install -q --python "$VENV/bin/python" --no-deps --no-build-isolation \
+    --config-setting editable_mode=compat --editable .
+  # Nobody may be allowed to compile it later, see PYTHONDONTWRITEBYTECODE; each of Ansible's processes, one a task and
+  # host, would then do so for itself.
   # Its collections are as much as all the rest together, and send modules rather than run them.
   "$VENV/bin/python" -m compileall -q -j 0 -x '/(ansible_collections|ansible_test|tests?)/' \
     "$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" ||
