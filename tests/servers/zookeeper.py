@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.servers.certificates import Authority
+from tests.servers.jvm import shared_classes
 from tests.servers.ports import free_ports
 
 _JAR = Path("/usr/share/java/zookeeper.jar")
@@ -30,7 +32,16 @@ _CLASSPATH = f"{_JAR}:/usr/share/java/slf4j-log4j12.jar:/usr/share/java/log4j-1.
 _NETTY = ("netty-codec", "netty-resolver", "netty-transport-native-unix-common")
 _SERVER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _CLI_MAIN = "org.apache.zookeeper.ZooKeeperMain"
+JARS = ":".join([_CLASSPATH, *(f"/usr/share/java/{name}.jar" for name in _NETTY)])
 _JVM = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
+SETTINGS = (
+    "initLimit=20",
+    "syncLimit=10",
+    "maxClientCnxns=0",
+    "admin.enableServer=false",
+    "4lw.commands.whitelist=srvr,ruok,mntr,cons,wchp,dump",
+    "standaloneEnabled=true",
+)
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _LOG4J = """\
@@ -51,8 +62,7 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[s
         raise RuntimeError(
             "tests need a real ZooKeeper: apt-get install --no-install-recommends zookeeper default-jre-headless"
         )
-    jars = ":".join([_CLASSPATH, *(f"/usr/share/java/{name}.jar" for name in _NETTY)])
-    return ["java", *_JVM, *jvm, "-cp", jars, main_class, *args]
+    return ["java", *_JVM, *jvm, "-cp", JARS, main_class, *args]
 
 
 def _shell_command(hosts: str) -> list[str]:
@@ -137,9 +147,10 @@ class ZooKeeperServer:
         if may_begin:
             (self._config.parent / "data" / "initialize").touch()
 
-    def start(self) -> None:
-        """Start the process; `wait_serving` waits for it."""
-        jvm = [f"-Xmx{self._heap_mb}m", f"-Dlog4j.configuration=file:{self._log4j}"]
+    def start(self, jvm: Sequence[str] | None = None) -> None:
+        """Start the process, by default with its classes from an archive; `wait_serving` waits for it."""
+        more = shared_classes("zookeeper", JARS, serve_once) if jvm is None else jvm
+        jvm = [f"-Xmx{self._heap_mb}m", f"-Dlog4j.configuration=file:{self._log4j}", *more]
         if self._joins:
             jvm.append("-Dzookeeper.db.autocreate=false")
         with self.log_path.open("ab") as log:
@@ -181,12 +192,32 @@ class ZooKeeperServer:
             # One thread takes the signal and stops the others: until it has its turn on a busy machine, they answer.
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
+    def stop(self) -> None:
+        """End the server with SIGTERM, and wait until it has ended."""
+        self.signal(signal.SIGTERM)
+        assert self._process is not None
+        self._process.wait(_START_TIMEOUT_S)
+        self._process = None
+
     def kill(self) -> None:
         """End the server with SIGKILL, if it runs; `start` begins again over the same data."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def serve_once(jvm: Sequence[str]) -> None:
+    """Run a server with these flags of Java for one session."""
+    with tempfile.TemporaryDirectory() as directory:
+        server = ZooKeeperServer(Path(directory), free_ports(1)[0], SETTINGS, None, 96, "127.0.0.1")
+        server.start(jvm)
+        try:
+            server.wait_serving()
+            zk_cli(f"127.0.0.1:{server.port}", "ls", "/")
+            server.stop()
+        finally:
+            server.kill()
 
 
 class ZooKeeper:
@@ -221,16 +252,7 @@ class ZooKeeper:
         ports = free_ports(3 * servers)
         self._secure_port = free_ports(1)[0]
         client_ports, peer_ports = ports[:servers], ports[servers:]
-        settings = [
-            f"tickTime={tick_ms}",
-            "initLimit=20",
-            "syncLimit=10",
-            "maxClientCnxns=0",
-            "admin.enableServer=false",
-            "4lw.commands.whitelist=srvr,ruok,mntr,cons,wchp,dump",
-            "standaloneEnabled=true",
-            *more,
-        ]
+        settings = [f"tickTime={tick_ms}", *SETTINGS, *more]
         if authority is not None:
             settings += [
                 f"secureClientPort={self._secure_port}",
