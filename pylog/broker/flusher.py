@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from pylog.broker.job_times import note_time, sync_times, time_job
-from pylog.errors import StorageError
+from pylog.errors import ApiError, StorageError
 from pylog.faults import code_of
-from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.jobs import SyncJob
 from pylog.log.log import Log
 from pylog.metrics import Metrics
@@ -58,7 +57,7 @@ class Flusher:
         """Wait until what flushing *logs* hold now is synced, whether it was due or not: for a follower's progress.
 
         Raises:
-            OutOfDescriptors: nothing is known to be synced; try again.
+            ApiError: no room or no descriptor for a file: nothing is known to be synced; try again.
         """
         for log in logs:
             end_offset = log.log_end_offset
@@ -89,7 +88,7 @@ class Flusher:
         elif log.is_sync_due(self._now_ms()):
             try:
                 self._begin(log)
-            except OutOfDescriptors as error:
+            except ApiError as error:
                 _logger.warning("sync put off partition=%s reason=%s", log.topic_partition, error)
                 self._look_again(log, RETRY_MS)
         else:

@@ -4,6 +4,7 @@ Files are waited for in threads; only the decisions are made on the loop.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
@@ -182,8 +183,8 @@ class Maintenance:
                 job = None if dry_run else log.begin_deletion(now_ms)
                 if job is not None:
                     await asyncio.shield(self._start_job(job))
-                    if partition.log is not log:
-                        continue
+                if log.is_leaving:
+                    continue
                 found = log.delete_expired(now_ms, dry_run)
             except (ApiError, StorageError) as error:
                 # Of this log alone, even for want of descriptors: the others may free the room that is needed.
@@ -281,7 +282,10 @@ class Maintenance:
         One log after the other: a burst of a thousand syncs would hold up those somebody waits for.
         """
         for log in [partition.log for partition in self._partitions]:
-            job = log.begin_sync() if log is not None else None
+            job = None
+            if log is not None:
+                with contextlib.suppress(ApiError):  # no descriptor or no room now; the point stays where it is
+                    job = log.begin_sync()
             if job is not None:
                 await asyncio.shield(self._start_job(job))
         self._directory.jobs.append(self._directory.checkpoint_job())
@@ -349,7 +353,7 @@ class Maintenance:
                 self._uncompacted.discard(log)
                 continue
             self._uncompacted.add(log)
-            if isinstance(job.error, CorruptRecords):
+            if isinstance(job.error, CorruptRecords) or not isinstance(job.error, (OSError, StorageError, ApiError)):
                 self._uncompactable.add(log)  # it was logged once, and a second try finds the same
 
     async def _retain(self) -> None:

@@ -35,6 +35,7 @@ from pylog.wire.compression import NAMES
 from pylog.wire.records import (
     COMPRESSION_MASK,
     DELETE_HORIZON,
+    MAX_INT64,
     BatchHeader,
     Record,
     decode_records,
@@ -111,10 +112,11 @@ class CompactionJob:
         config = log.config
         self.log = log
         self.error: Exception | None = None
+        self._is_run = False
         self._plan = found
         self._now_ms = now_ms
         self._breathe = breathe or Breath().take
-        self._horizon_ms = now_ms + config.delete_retention_ms
+        self._horizon_ms = min(now_ms + config.delete_retention_ms, MAX_INT64)
         self._copied_offset = copied_offset
         self._removed_tombstone = NONE
         self._segment_bytes = config.segment_bytes
@@ -141,14 +143,23 @@ class CompactionJob:
             self._map_keys()
             touched = [one for one in self._plan.segments if one.base_offset < self._mapped_offset]
             for group in _groups(touched, self._segment_bytes):
+                if not self._is_current():
+                    return
                 self._groups.append((group, self._rewrite(group)))
             if self._groups:
                 sync_path(self.log.directory)
             # Before the tombstones are gone; if they stay in the end, this says too much, which does no harm.
-            self.log.tombstones.note(self._removed_tombstone)
-        except (OSError, StorageError, ApiError) as error:
+            self.log.tombstones.note(self._removed_tombstone, self._is_current)
+            self._is_run = True
+        except Exception as error:  # noqa: BLE001  whatever it is, half a pass must not count as a whole one
             self.error = error
-        self._last_offset_by_key = {}
+        finally:
+            self._last_offset_by_key = {}
+
+    def _is_current(self) -> bool:
+        """Whether the log is still as the pass found it; if not, the directory may be another one's, too."""
+        log = self.log
+        return log.offline is None and not log.is_leaving and log.truncation_count == self._truncation_count
 
     def finish(self) -> None:
         """Put the new segments in the old ones' place, unless those have changed meanwhile.
@@ -159,7 +170,7 @@ class CompactionJob:
         for segment in self._plan.segments:
             segment.release()
         log = self.log
-        is_valid = log.offline is None and log.truncation_count == self._truncation_count and self.error is None
+        is_valid = self._is_run and self._is_current()
         for old, new in self._groups:
             if is_valid and log.has_segments(old):
                 log.replace_segments(old, new)
@@ -170,7 +181,10 @@ class CompactionJob:
             log.compacted_offset = max(log.compacted_offset, self._mapped_offset)
         if self.error is not None:
             remove_cleaned(log.directory)
-            _logger.error("compaction failed partition=%s reason=%s", log.topic_partition, self.error)
+            is_expected = isinstance(self.error, (OSError, StorageError, ApiError))
+            trace = None if is_expected else self.error
+            message = "compaction failed partition=%s reason=%s"
+            _logger.error(message, log.topic_partition, self.error, exc_info=trace)
 
     @staticmethod
     def _discard(segment: Segment) -> None:

@@ -18,6 +18,7 @@ import itertools
 import logging
 import os
 import shutil
+import sys
 import threading
 import uuid
 from collections import deque
@@ -89,7 +90,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.jobs: deque[Job] = deque()
         self._lock_fd = lock_fd
-        self._unopened = set(self.on_disk())
+        self._unopened = self.on_disk()
         self._failed: dict[TopicPartition, StorageError] = {}
         self._waiting: set[TopicPartition] = set()
         self.total_count = len(self._unopened)
@@ -170,13 +171,21 @@ class LogDirectory:
         """How many of the partitions found at the start are dealt with; recovery shows it."""
         return self.total_count - len(self._unopened)
 
-    def on_disk(self) -> dict[TopicPartition, uuid.UUID | None]:
-        """Return the partitions that have a directory, and their topic ids; None where the file says nothing.
+    def on_disk(self) -> set[TopicPartition]:
+        """Return the partitions that have a directory.
 
         Raises:
             OSError: the disk fails.
         """
-        return {key: read_topic_id(path) for key, path in partitions_in(self.path).items()}
+        return set(partitions_in(self.path))
+
+    def topic_id_on_disk(self, key: TopicPartition) -> uuid.UUID | None:
+        """Return the topic id that the directory of a partition names; None where it names none, or is not there.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        return read_topic_id(self.path / str(key))
 
     def strays(self) -> list[Path]:
         """Return the directories set aside because the cluster did not know them.
@@ -212,6 +221,8 @@ class LogDirectory:
     def _get_or_create(self, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> Log:
         path = self.path / str(key)
         known_id = read_topic_id(path)
+        if key in self._failed and known_id in (topic_id, None):
+            raise self._failed[key]
         try:
             if path.exists() and known_id != topic_id and not (known_id is None and _is_empty(path)):
                 self.set_aside(key)
@@ -219,13 +230,13 @@ class LogDirectory:
             if log is not None:
                 log.configure(config)
                 return log
-            if key in self._failed:
-                raise self._failed[key]
             is_new = not path.exists()
             if is_new and str(key) in self._named:
                 names = {str(one) for one in (*list(self.logs), *list(self._unopened))}
                 self.checkpoint()  # older ones that are still being written are void from now on
                 self._named = names
+            if is_new:
+                self._forget(key)  # what the files say is of another one, also if this one is made at a second try
             path.mkdir(exist_ok=True)
             if is_new or known_id is None:
                 self._write_metadata(path, topic_id)
@@ -271,6 +282,7 @@ class LogDirectory:
         )
         if not is_new:
             log.compacted_offset = min(self._compacted_offsets.get(key, 0), log.log_end_offset)
+            log.was_compacted = log.was_compacted or log.compacted_offset > 0
         return log
 
     def _count_segment(self) -> None:
@@ -296,7 +308,7 @@ class LogDirectory:
         """Delete a partition if it is the named topic's; return whether it was.
 
         Raises:
-            StorageError: the disk fails.
+            StorageError: the disk fails, or it cannot be read whose the partition is; nothing was deleted.
         """
         path = self.path / str(key)
         if read_topic_id(path) != topic_id:
@@ -437,6 +449,8 @@ class LogDirectory:
             if not failures and self.is_settled and (self.was_clean or not self._unopened):
                 checkpoint.write_atomically(self.path / checkpoint.CLEAN_SHUTDOWN, "")
         finally:
+            with self._write_lock:
+                self._written_count = sys.maxsize  # without open logs, a later one would say that all begin at 0
             self.logs.clear()
             os.close(self._lock_fd)
         if failures:
@@ -446,10 +460,7 @@ class LogDirectory:
         self._unopened.discard(key)
         self._failed.pop(key, None)
         self._waiting.discard(key)
-        for offsets in (
-            self._recovery_points, self._high_watermarks, self._log_start_offsets, self._compacted_offsets
-        ):  # fmt: skip
-            offsets.pop(key, None)
+        self._forget(key)
         ending = f"-{key.partition}.{uuid.uuid4().hex}{suffix}"
         old, new = self.path / str(key), self.path / (key.topic[: MAX_NAME_BYTES - len(ending)] + ending)
         try:
@@ -458,6 +469,13 @@ class LogDirectory:
             raise StorageError(f"{old}: {error.strerror}") from error
         self.jobs.append(_SyncPathsJob([self.path]))
         return new
+
+    def _forget(self, key: TopicPartition) -> None:
+        """Forget what the checkpoints said of a partition when this process began."""
+        for offsets in (
+            self._recovery_points, self._high_watermarks, self._log_start_offsets, self._compacted_offsets
+        ):  # fmt: skip
+            offsets.pop(key, None)
 
     def _take_boot_id(self) -> bool:
         """Return whether the process before this one ran under the same start of the host."""

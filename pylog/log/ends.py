@@ -16,8 +16,9 @@ from pylog.log.index import OffsetIndex
 from pylog.log.layout import locked, partitions_in, read_topic_id
 from pylog.log.offline import read_policies
 from pylog.log.producers import newest_producer_id
-from pylog.log.recovery import Damage, checked_batches
+from pylog.log.recovery import NOWHERE, Damage, checked_batches
 from pylog.log.segment import Segment
+from pylog.log.swap import SWAP_SUFFIX, swap_end
 from pylog.model import Offset, TopicPartition
 from pylog.wire.records import BatchHeader
 
@@ -101,8 +102,16 @@ def _read_ends(path: Path) -> DirectoryEnds:
     starts = checkpoint.read_offsets(path / checkpoint.LOG_START_OFFSETS)
     policies = read_policies(path)
     directories = partitions_in(path)
+    # As at a start: without the file nobody knows what was compacted.
+    default = 0 if (path / checkpoint.RECOVERY_POINTS).exists() else NOWHERE
     logs = [
-        _read_log(key, directory, starts.get(key, 0), None if is_clean else recovery_points.get(key, 0))
+        _read_log(
+            key,
+            directory,
+            starts.get(key, 0),
+            None if is_clean else recovery_points.get(key, default),
+            is_compacted=directory.name in policies and policies[directory.name].is_compacting,
+        )
         for key, directory in directories.items()
     ]
     found = properties.get("broker.id")
@@ -123,11 +132,28 @@ def _read_ends(path: Path) -> DirectoryEnds:
     )
 
 
-def _read_log(key: TopicPartition, directory: Path, start: Offset, recovery_point: Offset | None) -> LogEnd:
-    bases = sorted(int(file.stem) for file in directory.glob("*.log") if file.stem.isdigit())
+def _segments_in(directory: Path) -> list[Segment]:
+    """Return what a start finds: a compacted segment that was being put in place counts, not those it replaces."""
+    files = {int(file.stem): file for file in directory.glob("*.log") if file.stem.isdigit()}
+    for swap in sorted(directory.glob(f"*.log{SWAP_SUFFIX}")):
+        name = swap.name.partition(".")[0]
+        if name.isdigit():
+            end = swap_end(swap)
+            files = {base: file for base, file in files.items() if not int(name) <= base < end}
+            files[int(name)] = swap
+    segments = [Segment(directory, base) for base in sorted(files)]
+    for segment in segments:
+        segment.path = files[segment.base_offset]
+    return segments
+
+
+def _read_log(
+    key: TopicPartition, directory: Path, start: Offset, recovery_point: Offset | None, *, is_compacted: bool
+) -> LogEnd:
     epochs = LeaderEpochs(directory)
-    walk = _Walk(epochs, max(start, bases[0]) if bases else start, newest_producer_id(directory))
-    segments = [Segment(directory, base) for base in bases]
+    segments = _segments_in(directory)
+    first = max(start, segments[0].base_offset) if segments else start
+    walk = _Walk(epochs, first, newest_producer_id(directory), is_compacted=is_compacted)
     try:
         is_known = epochs.load()
         saved = epochs.entries()
@@ -150,7 +176,8 @@ def _read_log(key: TopicPartition, directory: Path, start: Offset, recovery_poin
 class _Walk:
     """What the batches of one log say beyond its small files."""
 
-    def __init__(self, epochs: LeaderEpochs, start: Offset, newest_producer_id: int) -> None:
+    def __init__(self, epochs: LeaderEpochs, start: Offset, newest_producer_id: int, *, is_compacted: bool) -> None:
+        self._is_compacted = is_compacted
         self.epochs = epochs
         self.start = self.end = start
         self._batch_end: Offset = start
@@ -193,7 +220,8 @@ class _Walk:
                         raise StorageError(f"{segment.path}: damaged below the recovery point {recovery_point}")
                     return
                 self._take(found[1])
-            if next_base is not None and recovery_point <= self.end < next_base:
+            is_gap_compactions = recovery_point == NOWHERE and self._is_compacted
+            if next_base is not None and recovery_point <= self.end < next_base and not is_gap_compactions:
                 return
 
     def _take(self, header: BatchHeader) -> None:

@@ -76,9 +76,17 @@ def renamed_in(path: Path, suffix: str) -> list[Path]:
 
 
 def read_topic_id(directory: Path) -> uuid.UUID | None:
-    """Return the topic id that a partition's directory names, or None where it says nothing readable."""
+    """Return the topic id that a partition's directory names, or None where it names none: no file, or a damaged one.
+
+    Raises:
+        StorageError: the file cannot be read, now or for ever, so it is not known whose the directory is.
+    """
     try:
         found = checkpoint.read_properties(directory / checkpoint.PARTITION_METADATA, ":") or {}
         return uuid.UUID(bytes=base64.urlsafe_b64decode(found["topic_id"] + "=="))
-    except (StorageError, KeyError, ValueError):
+    except (KeyError, ValueError):
+        return None
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
         return None

@@ -86,6 +86,7 @@ class Log:
         offline: why nothing is read or written any more, or None.
         is_leaving: nobody is served from it any more, and a thread may take its files away: nothing is synced.
         is_compacted: only the last record of each key stays, so every record needs one.
+        was_compacted: it is or was so, and records may lack that a later one of their key replaced.
         is_looking_inside: a producer's batch has to pass `pylog.log.intake` before it is appended.
         compacted_offset: everything below went through a compaction.
         truncation_count: grows when something is cut off, so that work begun before is dropped.
@@ -102,7 +103,7 @@ class Log:
         "compacted_offset", "directory", "epochs", "high_watermark", "is_compacted", "is_flushing",
         "is_leaving", "is_looking_inside", "jobs", "log_end_offset", "log_start_offset", "offline", "producers",
         "start_in_checkpoints", "start_on_disk", "tombstones", "topic_partition", "truncation_count",
-        "write_checkpoints",
+        "was_compacted", "write_checkpoints",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +124,7 @@ class Log:
         self.write_checkpoints = write_checkpoints
         self.offline: StorageError | None = None
         self.is_leaving = False
+        self.was_compacted = False
         self._segments = Segments(directory, loaded.segments)
         self._active = self._segments.active
         self._leader_epoch = self.epochs.latest
@@ -179,20 +181,27 @@ class Log:
             log_start_offset=log_start_offset,
             on_segment=on_segment,
         )
-        log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs, write_checkpoints)
-        log.log_start_offset = max(log.log_start_offset, log_start_offset)
-        log.start_on_disk = log.start_in_checkpoints = log_start_offset
-        log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
-        # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
-        checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
-        log._recovery_point.offset = log.log_end_offset if clean else checked
-        log.epochs.truncate_start(log.log_start_offset, save=bool(log.size_bytes))
-        log.producers.begin_again(now_ms, config.producer_id_expiration_ms)
-        if not clean and recovery_point == NOWHERE:
-            log.flush()  # so that there is a point again, above whatever compaction did
-        if not clean and log.size_bytes:
-            # The check noted every producer; without this the next crash would make it read as much again.
-            log.snapshot_producers()
+        try:
+            log = cls(directory, topic_partition, config, loaded, deque() if jobs is None else jobs, write_checkpoints)
+            log.log_start_offset = max(log.log_start_offset, log_start_offset)
+            log.start_on_disk = log.start_in_checkpoints = log_start_offset
+            log.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+            # Recovery checked what is above the old recovery point, but synced nothing; a clean stop synced everything.
+            checked = max(min(recovery_point, log.log_end_offset), log._segments.base_offset)
+            log._recovery_point.offset = log.log_end_offset if clean else checked
+            log.epochs.truncate_start(log.log_start_offset, save=bool(log.size_bytes))
+            log.producers.begin_again(now_ms, config.producer_id_expiration_ms)
+            if not clean and recovery_point == NOWHERE:
+                log.flush()  # so that there is a point again, above whatever compaction did
+            if not clean and log.size_bytes:
+                # The check noted every producer; without this the next crash would make it read as much again.
+                log.snapshot_producers()
+        except BaseException as error:
+            for segment in loaded.segments:
+                segment.release()
+            if isinstance(error, ApiError):
+                raise StorageError(str(error)) from error.__cause__
+            raise
         return log
 
     @property
@@ -241,6 +250,7 @@ class Log:
         """Take new settings; they hold from the next append on."""
         self._config = config
         self.is_compacted = config.is_compacting
+        self.was_compacted = self.was_compacted or self.is_compacted
         self.is_looking_inside = config.is_looking_inside
         self.is_flushing = config.is_flushing
         # Here too, because they are compared for every batch; those of log append time are all to be treated.
@@ -644,9 +654,10 @@ class Log:
             self._segments.begin(base_offset)
         self._activate()
         self.snapshot_producers()
-        job = self.begin_sync(until=base_offset)
-        if job is not None:
-            self.jobs.append(job)
+        with contextlib.suppress(ApiError):  # a later sync makes up for it
+            job = self.begin_sync(until=base_offset)
+            if job is not None:
+                self.jobs.append(job)
 
     def _end_roll(self, base_offset: Offset, lowered_count: int, truncation_count: int) -> None:
         """Take note that everything below *base_offset* is synced, and the snapshot there."""
@@ -686,6 +697,11 @@ class Log:
             until: stop there instead, where a segment has just begun; the job then syncs the snapshot of producers
                 there too, also if all records are synced already.
             records_only: leave out the indexes, which an unclean start makes again.
+
+        Raises:
+            ApiError: the rows of aborted transactions cannot be written for want of room or descriptors.  The recovery
+                point waits for them, since a start makes only those above it again.
+            StorageError: the disk fails, and the partition is offline.
         """
         return None if self.is_leaving else self._begin_sync(until, records_only=records_only)
 
@@ -696,8 +712,6 @@ class Log:
             return None
         try:
             self._segments.flush_aborted(segments)
-        except ApiError:
-            return None  # the recovery point waits for them: a start makes only those above it again
         except StorageError as error:
             raise self.go_offline(str(error)) from error
         lowered_count = self._recovery_point.begin_sync()
@@ -744,6 +758,7 @@ class Log:
         """Sync everything here and now.
 
         Raises:
+            ApiError: no room or no descriptor for a file now.
             StorageError: the disk failed, and the partition is offline.
         """
         job = self._begin_sync()  # whoever closes the log holds its files, also where it is leaving
@@ -842,11 +857,11 @@ class Log:
 
     def _drop_kept(self, first: Offset) -> None:
         """Delete the segments below *first* that are below the log start too: a truncation may have changed both."""
-        if self.offline is not None:
+        if self.offline is not None or self.is_leaving:
             return
         try:
             self._drop_first(self._segments.wholly_below(min(first, self.log_start_offset)))
-        except StorageError as error:
+        except (ApiError, StorageError) as error:
             _logger.error("cannot delete segments log=%s reason=%s", self.directory, error)
 
     def _keep_job(self, count: int, on_done: Callable[[], None] = lambda: None) -> Job | None:
@@ -942,6 +957,10 @@ class Log:
             if self.producers.keep_from(first, self.recovery_point):
                 return count
         except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno not in DISK_FULL | NO_DESCRIPTORS:
+                # A second sync may say that all is well, and the pages are gone.
+                raise self.go_offline(str(error)) from error
             _logger.warning("cannot write down producers, keeps segments log=%s reason=%s", self.directory, error)
         return self._segments.wholly_below(lasting) if lasting <= self.recovery_point else 0
 
@@ -1095,7 +1114,8 @@ class Log:
         self.epochs.truncate_end(end_offset, save=False)
         self._leader_epoch = self.epochs.latest
         self._replay_unsure()
-        self._save_epochs()  # last: the disk may refuse
+        self._save_epochs()  # late: the disk may refuse
+        self.tombstones.cut(end_offset)
 
     def _replay_unsure(self) -> None:
         if self.producers.truncate(self.log_end_offset):
@@ -1145,4 +1165,5 @@ class Log:
     def abandon(self) -> None:
         """Let go of all files without syncing them, because they are about to be deleted."""
         self.offline = self.offline or StorageError(f"{self.directory}: is closed")
+        self.tombstones.settle()
         self._segments.release()

@@ -55,7 +55,8 @@ class LoadedLog:
     """What `load_log` found; `cut_bytes` were dropped.
 
     Attributes:
-        saved_epochs: leader epochs as they stood in their file, before they were compared with the batches.
+        saved_epochs: leader epochs as they stood in their file, before they were compared with the batches; those of
+            the batches where there is no such file.
         checked_end_offset: offset after the last batch that was checked; compaction may have left a gap behind it.
     """
 
@@ -89,10 +90,12 @@ def load_log(
     Raises:
         StorageError: something below the recovery point is damaged, or the disk fails.
     """
+    segments: list[Segment] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        loaded = _load_segments(directory, config, clean, recovery_point, on_segment)
-        segments = loaded.segments
+        segments += _find_segments(directory)
+        loaded = LoadedLog(segments, LeaderEpochs(directory), Producers(directory))
+        known_epochs = _load_all(loaded, config, clean, recovery_point, on_segment) if segments else []
         if segments and segments[-1].next_offset < log_start_offset:
             # Nothing that may be read is left, as after a power cut that followed DeleteRecords.  The checkpoint names
             # no topic id (Kafka's format), and the files do not tell whether its row is of a deleted topic of the same
@@ -105,35 +108,28 @@ def load_log(
             segments.append(Segment(directory, log_start_offset))
             segments[0].create()
             if loaded.epochs.entries():
-                loaded.epochs.clear()
+                loaded.epochs.clear(save=False)
         start = max(segments[0].base_offset, log_start_offset)
-        if segments[-1].next_offset <= start:
-            loaded.epochs.keep_last(loaded.saved_epochs, start)
-    except OSError as error:
-        raise StorageError(f"{error.filename or directory}: {error.strerror or error}") from error
-    except ApiError as error:  # no descriptor now; by the cause whoever opens the log knows that it passes
-        raise StorageError(str(error)) from error.__cause__
-    return loaded
-
-
-def _load_segments(
-    directory: Path, config: LogConfig, clean: bool, recovery_point: Offset, on_segment: Callable[[], None]
-) -> LoadedLog:
-    segments = _find_segments(directory)
-    loaded = LoadedLog(segments, LeaderEpochs(directory), Producers(directory))
-    if segments:
-        try:
-            _load_all(loaded, config, clean, recovery_point, on_segment)
-        except (OSError, StorageError, ApiError):
-            for segment in segments:
-                segment.release()
-            raise
+        is_empty = segments[-1].next_offset <= start
+        if is_empty:
+            loaded.epochs.keep_last(loaded.saved_epochs, start, save=False)
+        if loaded.epochs.entries() != known_epochs:
+            loaded.epochs.save(durable=is_empty)  # once: no file between may lack the epoch that an empty log keeps
+    except BaseException as error:
+        for segment in segments:
+            segment.release()
+        if isinstance(error, OSError):
+            raise StorageError(f"{error.filename or directory}: {error.strerror or error}") from error
+        if isinstance(error, ApiError):  # no descriptor now; by the cause whoever opens the log knows that it passes
+            raise StorageError(str(error)) from error.__cause__
+        raise
     return loaded
 
 
 def _load_all(
     loaded: LoadedLog, config: LogConfig, clean: bool, recovery_point: Offset, on_segment: Callable[[], None]
-) -> None:
+) -> Sequence[tuple[int, Offset]]:
+    """Look at every segment as far as it needs it; return the leader epochs that their file has."""
     segments = loaded.segments
     is_epochs_known = loaded.epochs.load()
     saved_epochs = loaded.epochs.entries()
@@ -162,8 +158,6 @@ def _load_all(
         walk_epochs(loaded.epochs, segments)
     loaded.saved_epochs = saved_epochs if is_epochs_known else loaded.epochs.entries()
     loaded.epochs.truncate_end(segments[-1].next_offset, save=False)
-    if loaded.epochs.entries() != saved_epochs:
-        loaded.epochs.save()
     if loaded.producers.transactions is None and any(segment.aborted is not None for segment in segments):
         # All its producers are forgotten, and readers have to learn what was aborted all the same.
         loaded.producers.transactions = Transactions(decided_offset=segments[-1].next_offset - 1)
@@ -171,6 +165,7 @@ def _load_all(
         segment.forget_recent()
         if segment.aborted is not None:
             segment.aborted.forget()
+    return saved_epochs
 
 
 def walk_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:

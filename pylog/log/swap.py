@@ -98,14 +98,7 @@ def finish_swaps(directory: Path) -> None:
         if not name.partition(".")[0].isdigit():
             continue
         swap, base_offset = directory / name, int(name.partition(".")[0])
-        segment = Segment(directory, base_offset)
-        segment.path = swap
-        end_offset = base_offset + 1
-        try:
-            for _, header in segment.batches(0, swap.stat().st_size):
-                end_offset = header.last_offset + 1
-        finally:
-            segment.release()
+        end_offset = swap_end(swap)
         for path in directory.glob("*.log"):
             if path.stem.isdigit() and base_offset <= int(path.stem) < end_offset:
                 for suffix in (".index", ".timeindex", ABORTED_SUFFIX, ".log"):
@@ -121,8 +114,26 @@ def finish_swaps(directory: Path) -> None:
         (directory / name).unlink()
 
 
+def swap_end(swap: Path) -> Offset:
+    """Return the offset up to which the segment of a swap file replaces others.
+
+    Raises:
+        OSError: the disk refuses.
+        StorageError: the file is damaged, though it was synced before it got its name.
+    """
+    segment = Segment(swap.parent, int(swap.name.partition(".")[0]))
+    segment.path = swap
+    end_offset = segment.base_offset + 1
+    try:
+        for _, header in segment.batches(0, swap.stat().st_size):
+            end_offset = header.last_offset + 1
+    finally:
+        segment.release()
+    return end_offset
+
+
 def remove_cleaned(directory: Path) -> None:
     """Remove what a pass that failed has written."""
-    for path in directory.glob(f"*{CLEANED_SUFFIX}"):
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # even a descriptor to list the directory may be wanting
+        for path in directory.glob(f"*{CLEANED_SUFFIX}"):
             path.unlink(missing_ok=True)

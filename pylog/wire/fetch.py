@@ -67,6 +67,7 @@ SliceT = TypeVar("SliceT")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_REMOVED = struct.Struct(">qi")
 _DIVERGING = struct.Struct(">iq")
 _HEAD_V4 = struct.Struct(">iiiib")
 _HEAD_V7 = struct.Struct(">iiiibii")
@@ -170,6 +171,8 @@ class FetchResult(Generic[SliceT]):
             if the reader did not ask for it.
         removed_tombstone: for a follower: the highest offset at which our log lacks a tombstone, if that is not below
             what it asks for, else -1.
+        removing_pass: where `removed_tombstone` is not -1, the number of the last pass of compaction that removed one
+            which is not below what the follower asks for.
     """
 
     topic: str
@@ -184,6 +187,7 @@ class FetchResult(Generic[SliceT]):
     diverging: tuple[int, int] | None = None
     topic_id: bytes = b""
     removed_tombstone: int = -1
+    removing_pass: int = 0
     aborted: Sequence[tuple[int, int]] | None = None
 
 
@@ -493,8 +497,8 @@ def encode_response(
             elif row.removed_tombstone >= 0:
                 head.append(1)
                 write_unsigned_varint(head, _REMOVED_TOMBSTONE_TAG)
-                head.append(_INT64.size)
-                head += _INT64.pack(row.removed_tombstone)
+                head.append(_REMOVED.size)
+                head += _REMOVED.pack(row.removed_tombstone, row.removing_pass)
             elif is_flexible:
                 head.append(0)
         if is_by_id:
@@ -717,7 +721,7 @@ def _parse_replica_row(reader: _Reader, topic: str, at: int, results: list[Fetch
     if _DIVERGING_EPOCH_TAG in tags:
         epoch, end_offset = _DIVERGING.unpack_from(tags[_DIVERGING_EPOCH_TAG])
         result.diverging = (epoch, end_offset)
-    if len(removed := tags.get(_REMOVED_TOMBSTONE_TAG, b"")) == _INT64.size:
-        (result.removed_tombstone,) = _INT64.unpack(removed)
+    if len(removed := tags.get(_REMOVED_TOMBSTONE_TAG, b"")) == _REMOVED.size:
+        result.removed_tombstone, result.removing_pass = _REMOVED.unpack(removed)
     results.append(result)
     return at

@@ -14,7 +14,7 @@ RECOVERED  => JSON, see `encode_recovery`               <=
 SHUT_DOWN  => broker_id: int32, broker_epoch: int64     <= partitions: int32     (that others took over)
 FINALIZE   =>                                           <= level: int32          (see docs/design/formats.md)
 BEGIN_ANEW => topic_id: uuid, partition: int32,         <= log_start_offset: int64, removed_tombstone: int64,
-              leader_epoch: int32                          snapshot of producers (see `Beginning`)
+              leader_epoch: int32                          removing_pass: int32, snapshot of producers (see `Beginning`)
 WRITE_MARKERS      => (topic_id: uuid, partition: int32, leader_epoch: int32, producer_id: int64,
                       producer_epoch: int16, coordinator_epoch: int32, is_commit: int8)*     <= error_code: int16*
 VERIFY_TRANSACTION => JSON, see `encode_verification`                                        <= error_code: int16*
@@ -63,7 +63,7 @@ _ID_BLOCK = struct.Struct(">qi")
 _PROCESS = struct.Struct(">iq")
 _COUNT = struct.Struct(">i")
 _REPLICA = struct.Struct(">16sii")
-_BEGINNING = struct.Struct(">qq")
+_BEGINNING = struct.Struct(">qqi")
 _MARKER_WISH = struct.Struct(">16siiqhibqb")
 _CODE = struct.Struct(">h")
 
@@ -355,11 +355,13 @@ class Beginning(NamedTuple):
     Attributes:
         log_start_offset: where the leader's log begins.
         removed_tombstone: see `pylog.log.tombstones`; the leader's.
+        removing_pass: the last pass that removed any there.
         producers: what idempotent producers wrote below `log_start_offset`, as `pylog.log.producers` writes snapshots.
     """
 
     log_start_offset: int
     removed_tombstone: int
+    removing_pass: int
     producers: bytes
 
 
@@ -382,7 +384,7 @@ def parse_replica(body: bytes) -> tuple[uuid.UUID, int, int]:
 
 def encode_beginning(beginning: Beginning) -> bytes:
     """Return the answer to BEGIN_ANEW."""
-    return _BEGINNING.pack(beginning.log_start_offset, beginning.removed_tombstone) + beginning.producers
+    return _BEGINNING.pack(*beginning[:-1]) + beginning.producers
 
 
 def parse_beginning(body: bytes) -> Beginning:
@@ -393,8 +395,8 @@ def parse_beginning(body: bytes) -> Beginning:
     """
     if len(body) < _BEGINNING.size:
         raise ProtocolError(f"answer of {len(body)} bytes to BEGIN_ANEW")
-    start, removed = _BEGINNING.unpack_from(body)
-    return Beginning(start, removed, body[_BEGINNING.size :])
+    start, removed, last_pass = _BEGINNING.unpack_from(body)
+    return Beginning(start, removed, last_pass, body[_BEGINNING.size :])
 
 
 class MarkerWish(NamedTuple):

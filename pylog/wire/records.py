@@ -24,6 +24,8 @@ from pylog.wire import compression
 from pylog.wire.primitives import read_varint, write_varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
+MAX_INT64 = (1 << 63) - 1
+_MIN_INT64 = -(1 << 63)
 HEADER_BYTES = HEADER.size  # 61
 LENGTH_OVERHEAD = 12
 """Bytes before and including `batch_length`, which it does not count."""
@@ -404,6 +406,8 @@ def _read_record(data: memoryview, at: int, header: BatchHeader) -> tuple[Record
     if at != end:
         raise ProtocolError(f"is {at - end:+d} bytes off its length")
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    if not _MIN_INT64 <= timestamp <= MAX_INT64:
+        timestamp = MAX_INT64 if timestamp > 0 else _MIN_INT64  # a batch that gives it cannot be told so again
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 
 

@@ -50,8 +50,8 @@ PLANTED: Sequence[Planted] = (
                 "clean-up-nothing",
                 "broker/data/partitions.py",
                 "Partitions._clean_up",
-                "for key, topic_id in self._directory.on_disk().items():",
-                "for key, topic_id in ():",
+                "for key in self._directory.on_disk():",
+                "for key in ():",
             ),
             Mutant(
                 "open-whatever-has-the-name",

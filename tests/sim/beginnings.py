@@ -185,6 +185,54 @@ async def return_after_a_tombstone_is_gone(stage: Stage) -> None:
     await stage.settle()
 
 
+async def return_without_the_records_that_a_compaction_went_by(stage: Stage) -> None:
+    """A replica that was behind leads after an unclean election; one that had compacted beyond it follows, and leads.
+
+    That compaction removed records for the sake of later ones, which the new leader does not have.
+    """
+    stage.checks.expect_any_replica_count()
+    stage.checks.compacted.add(TOPIC)
+    stage.checks.unclean.add(TOPIC)
+    for name, value in (
+        ("cleanup.policy", "compact"),
+        ("min.cleanable.dirty.ratio", "0"),
+        ("min.insync.replicas", "1"),
+        ("unclean.leader.election.enable", "true"),
+    ):
+        await stage.set_config(TOPIC, name, value)
+    await _put(stage, b"kept", b"1")
+    await _put(stage, b"other", b"1")
+    await stage.until(stage.checks.is_settled, "all know what was written")
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: FOLLOWER not in _isr(stage), "the follower is out")
+    await _put(stage, b"kept", b"2")
+    log = stage.log(LEADER)
+    assert log is not None
+    await stage.until(lambda: log.high_watermark == log.log_end_offset, "two have it")
+    log.roll()
+    log.flush()
+    await stage.until(lambda: log.compacted_offset == log.log_end_offset, "the leader has compacted", 120)
+    stage.kill(LEADER)
+    stage.kill(CONTROLLER)
+    stage.start(FOLLOWER)
+    await stage.until(lambda: stage.leader() == FOLLOWER, "who was behind leads", 120)
+    await _put(stage, b"later", b"3")
+    stage.start(LEADER)
+    stage.start(CONTROLLER)
+    await stage.until(lambda: LEADER in _isr(stage), "who had compacted is in sync")
+    stage.kill(FOLLOWER)
+    await stage.until(lambda: stage.leader() in (LEADER, CONTROLLER), "one of the others leads")
+    if stage.leader() != LEADER:
+        stage.kill(CONTROLLER)
+        await stage.until(lambda: stage.leader() == LEADER, "who had compacted leads")
+    found = await _table(stage, LEADER)
+    if found != {b"kept": b"1", b"other": b"1", b"later": b"3"}:
+        raise Violation("every key has its last value", f"a replica that was cut leads with {found}")
+    stage.start(FOLLOWER)
+    stage.start(CONTROLLER)
+    await stage.settle()
+
+
 async def return_with_a_tail_where_the_copy_has_a_gap(stage: Stage) -> None:
     """A deposed leader has records of its own where its successor's were compacted away, and a copy of those leads."""
     stage.checks.expect_any_replica_count()

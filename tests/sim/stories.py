@@ -424,6 +424,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         beginnings.come_back_before_hearing_of_having_left,
         beginnings.return_after_a_tombstone_is_gone,
         beginnings.return_after_a_groups_tombstones_are_gone,
+        beginnings.return_without_the_records_that_a_compaction_went_by,
         beginnings.return_with_a_tail_where_the_copy_has_a_gap,
         beginnings.come_up_with_the_clock_ahead,
         beginnings.compact_with_the_clock_set_ahead,

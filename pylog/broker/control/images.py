@@ -16,7 +16,7 @@ from pylog.cluster.image_codec import ImageHistory, decode_image
 from pylog.errors import ApiError, ErrorCode, ProtocolError
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.log import Log
-from pylog.model import NodeAddress
+from pylog.model import NodeAddress, TopicPartition
 from pylog.wire.internal import InternalKey, Pull, encode_pull
 
 _logger = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Images:
         self._controller: NodeAddress | None = None
         self._controller_changed = asyncio.Event()
         self._tasks = Tasks()
+        self._preparing: asyncio.Task[dict[TopicPartition, Log | str]] | None = None
         self.on_applied: Callable[[list[Partition]], None] = lambda changed: None
 
     @property
@@ -62,8 +63,11 @@ class Images:
         self._tasks.spawn(self._pull_forever())
 
     async def stop(self) -> None:
-        """Stop both; the image in force stays."""
+        """Stop both; the image in force stays, and no thread is left that opens, makes or deletes logs."""
+        self._partitions.stop_preparing()
         await self._tasks.stop()
+        if self._preparing is not None:
+            await asyncio.gather(self._preparing, return_exceptions=True)
 
     def offer(self, image: ClusterImage) -> None:
         """Take a newer image to apply; only the newest of several is applied."""
@@ -118,7 +122,7 @@ class Images:
                 continue
             gone += self._partitions.retire(image)
             try:
-                opened = await asyncio.to_thread(self._partitions.prepare, image)
+                opened = await self._prepare(image)
             except (OSError, OutOfDescriptors) as error:
                 # The image in force stays, whole; nobody may offer this one again.
                 _logger.error("image not applied epoch=%d version=%d reason=%s", *image.order, error)
@@ -132,10 +136,15 @@ class Images:
             self.on_applied(changed)
             await self._notify()
 
+    async def _prepare(self, image: ClusterImage) -> dict[TopicPartition, Log | str]:
+        """Prepare *image* in a thread, which no cancellation reaches: `stop` waits for it."""
+        self._preparing = asyncio.create_task(asyncio.to_thread(self._partitions.prepare, image))
+        return await asyncio.shield(self._preparing)
+
     async def _reopen(self) -> None:
         """Open logs of the image in force that could not be opened when it was applied."""
         try:
-            opened = await asyncio.to_thread(self._partitions.prepare, self.current)
+            opened = await self._prepare(self.current)
         except (OSError, OutOfDescriptors) as error:
             _logger.warning("logs not opened reason=%s", error)
             return

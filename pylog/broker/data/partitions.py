@@ -183,6 +183,7 @@ class Partitions:
         self._removed: set[tuple[UUID, int]] = set()
         self.searching = Places(SEARCHES_AT_ONCE)
         """Held by whoever searches records in a thread."""
+        self._is_stopping = False
         self._is_clean = False  # what lies on disk has not been compared with an image yet
         self.registered_epoch: Callable[[], int] = lambda: -1
         """Epoch of this broker's registration, -1 without one; an image made before it says nothing of who leads."""
@@ -343,6 +344,10 @@ class Partitions:
             self._is_clean = False
         return gone
 
+    def stop_preparing(self) -> None:
+        """Have a `prepare` that runs in a thread end with the log that it is at; nothing is prepared from now on."""
+        self._is_stopping = True
+
     def prepare(self, image: ClusterImage) -> dict[TopicPartition, Log | str]:
         """Move what *image* does not have out of the way, then open or make the logs it adds.  Runs in a thread.
 
@@ -351,13 +356,15 @@ class Partitions:
         Returns:
             The log by partition, or why it is offline.
         """
-        if not self._is_clean:
+        if not (self._is_clean or self._is_stopping):
             self._clean_up(image)
         opened: dict[TopicPartition, Log | str] = {}
         inherited = self._inherit(image)
         now_ms = wall_ms()
         configs: dict[str, LogConfig] = {}
         for topic, number, _ in self._hosted(image):
+            if self._is_stopping:
+                break
             key = TopicPartition(topic.name, number)
             if key in self._by_key and self._directory.logs.get(key) is not None:
                 continue
@@ -401,11 +408,14 @@ class Partitions:
         ordered = {deleted.topic_id for deleted in image.deleted_topics.values() if self._broker_id in deleted.replicas}
         removed = self._left_by_us(image)
         orders = len(ordered) + len(removed)
-        cleaned: set[UUID | None] = set(ordered)
-        for key, topic_id in self._directory.on_disk().items():
-            if hosted.get(key) == topic_id or (topic_id is None and key in hosted):
-                continue
+        cleaned = set(ordered)
+        for key in self._directory.on_disk():
+            may_be_of: set[UUID | None] | None = None
             try:
+                topic_id = self._directory.topic_id_on_disk(key)
+                if hosted.get(key) == topic_id or (topic_id is None and key in hosted):
+                    continue
+                may_be_of = {topic_id}
                 if topic_id is not None and (topic_id in ordered or (topic_id, key.partition) in removed):
                     self._directory.delete(key, topic_id)
                     _logger.info("deleted partition=%s topic_id=%s", key, topic_id)
@@ -413,12 +423,14 @@ class Partitions:
                     self._directory.set_aside(key)
             except StorageError as error:
                 _logger.error("clean-up failed partition=%s reason=%s", key, error)
-                cleaned.discard(topic_id)
-                if topic_id is not None:
-                    removed.discard((topic_id, key.partition))
+                if may_be_of is None:
+                    may_be_of = {one.topic_id for one in image.deleted_topics.values() if one.name == key.topic}
+                    may_be_of |= {one.topic_id for one in image.topics.values() if one.name == key.topic}
+                cleaned -= may_be_of
+                removed = {one for one in removed if one[0] not in may_be_of or one[1] != key.partition}
         self._is_clean = len(cleaned) + len(removed) == orders
         self._removed = removed
-        self._cleaned = {topic_id for topic_id in cleaned if topic_id is not None}
+        self._cleaned = cleaned
 
     def _is_hosted(self, image: ClusterImage, partition: Partition) -> bool:
         topic = image.topics.get(partition.key.topic)

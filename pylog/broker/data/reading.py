@@ -130,7 +130,7 @@ class Reader:
         if log.offline is not None or log.producers.unsure:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the producers of {partition.key} are not known now")
         start = log.log_start_offset
-        return Beginning(start, log.tombstones.offset, log.producers.encode(start))
+        return Beginning(start, log.tombstones.offset, log.tombstones.last_pass(), log.producers.encode(start))
 
     def has_more(self, part: FetchPartition) -> bool:
         """Whether the log goes on behind what is asked for."""
@@ -188,6 +188,7 @@ class Reader:
                 result.diverging = divergence(log, part)
                 if part.topic_id and log.tombstones.offset >= part.fetch_offset:
                     result.removed_tombstone = log.tombstones.offset
+                    result.removing_pass = log.tombstones.last_pass(part.fetch_offset)
                 if share is not None and not _is_out_of(share, request.replica_id, partition):
                     share = None
                 if result.diverging is not None or (share is not None and share.left <= 0):

@@ -346,7 +346,7 @@ class Replication:
 
         Never at the leader's end: whoever leads next would make all others delete what lies before.
         """
-        found = beginning or Beginning(result.log_start_offset, -1, b"")
+        found = beginning or Beginning(result.log_start_offset, -1, 0, b"")
         _logger.warning(
             "starting over partition=%s end=%d leader_starts=%d",
             log.topic_partition,
@@ -356,7 +356,7 @@ class Replication:
         self._truncations.value += 1
         log.truncate_fully_and_start_at(found.log_start_offset, found.producers)
         # After the log is empty: killed before, it begins anew once more.
-        log.tombstones.take_over(found.removed_tombstone, partition.leader_epoch)
+        log.tombstones.take_over(found.removed_tombstone, partition.leader_epoch, found.removing_pass)
         if result.diverging is not None and result.diverging[1] == log.log_end_offset:
             log.remember_epoch(result.diverging[0])
 
@@ -707,11 +707,15 @@ def _begins_anew(partition: Partition, log: Log, result: FetchResult[memoryview]
     if result.diverging is not None:
         offset = _meeting_offset(log, *result.diverging)
         # Nothing is the leader's; or it knows no epochs below its start, so nothing says that what we have there is.
-        return offset < log.log_start_offset or log.log_start_offset < offset <= result.log_start_offset
+        if offset < log.log_start_offset or log.log_start_offset < offset <= result.log_start_offset:
+            return True
+        # As only after an unclean election.  Below the high watermark a compaction may have removed records for the
+        # sake of later ones that are to be cut off now; the leader has them.
+        return log.was_compacted and offset < log.high_watermark
     if result.error is _NONE:
         # Of a tombstone that the leader lacks we may have the record that it deleted.
-        removed = result.removed_tombstone
-        return removed >= 0 and not log.tombstones.is_copy(removed, partition.leader_epoch)
+        is_told = result.removed_tombstone >= 0
+        return is_told and not log.tombstones.is_copy(partition.leader_epoch, result.removing_pass)
     return result.error is ErrorCode.OFFSET_OUT_OF_RANGE  # retention took what we lack, or we are ahead of the leader
 
 

@@ -1,6 +1,7 @@
 """Rule 8 with a disk that takes its time: nothing counts before its sync, and waiting appends share the next one."""
 
 import asyncio
+import errno
 import itertools
 import os
 import threading
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from pylog.broker.flusher import Flusher
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.log import Log
+from pylog.log.segments import Segments
 from pylog.metrics import Metrics
 from pylog.model import TopicPartition
 from tests.unit.log.batches import PARTITION, SMALL, append, open_log
@@ -189,5 +192,29 @@ def test_who_comes_between_a_sync_and_its_finish_does_not_hold_up_the_loop(
         loop.call_soon(waiting.send, None)
         assert await told.get() == PARTITION
         assert next(calls) < 10
+
+    run(story, 0)
+
+
+def test_a_follower_does_not_count_what_could_not_be_synced_for_want_of_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, EACH)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OutOfDescriptors(tmp_path, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        append(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(Segments, "flush_aborted", refuse)
+            with pytest.raises(OutOfDescriptors):
+                await flusher.sync([log])
+            flusher.unsynced(log)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert log.countable_end_offset == 0
+        assert await told.get() == PARTITION, "it is tried again"
+        assert log.countable_end_offset == 1
 
     run(story, 0)

@@ -1,8 +1,10 @@
 """Compaction against a dictionary, in steps that a crash may end, and with readers, producers and tombstones."""
 
+import errno
+import itertools
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,9 @@ from pylog.log import compaction
 from pylog.log.compaction import CompactionJob, plan
 from pylog.log.config import LogConfig
 from pylog.log.log import Log
-from pylog.wire.records import DELETE_HORIZON, Record, decode_records, encode_batch, iter_batches
+from pylog.log.segment import Segment
+from pylog.log.swap import remove_cleaned
+from pylog.wire.records import DELETE_HORIZON, Record, check_batch, decode_records, encode_batch, iter_batches
 
 from .batches import append, content, crash, open_log, read_all, segment_files
 
@@ -447,3 +451,72 @@ def test_what_is_written_above_a_cut_does_not_count_as_compacted_by_whatever_the
     assert written == [(0, 1)]
     put_each(log, [(b"deleted", b"again"), *numbered(30)])
     assert log.compacted_offset == 1
+
+
+def test_tombstones_may_be_kept_for_ever(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(COMPACT, delete_retention_ms=(1 << 63) - 1))
+    put_each(log, [(b"gone", b"1"), (b"kept", b"2"), (b"gone", None)])
+    close_segment(log)
+    assert compact(log, now_ms=1_700_000_000_000)
+    assert [one.offset for one in records(log)] == [1, 2]
+
+
+def test_a_pass_that_a_bug_ends_half_way_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path, COMPACT)
+    put_each(log, numbered(60))
+    close_segment(log)
+    before = read_all(log)
+    found = plan(log, 1_000)
+    assert found is not None
+    job = CompactionJob(log, found, 1_000, breathe=lambda: None)
+    rewrite, count = job._rewrite, itertools.count()
+
+    def fail(group: Sequence[Segment]) -> Segment:
+        if next(count):
+            raise MemoryError("no more")
+        return rewrite(group)
+
+    monkeypatch.setattr(job, "_rewrite", fail)
+    job.run()
+    job.finish()
+    assert next(count) == 2, "a part was written"
+    assert isinstance(job.error, MemoryError)
+    assert (read_all(log), log.compacted_offset) == (before, 0)
+    assert not list(tmp_path.glob("*.cleaned"))
+
+
+def test_a_time_that_no_batch_can_give_is_kept_as_the_last_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    last = (1 << 63) - 1
+    pair = [Record(0, last - 5, b"kept", b"1"), Record(1, last + 10, b"gone", b"2")]
+    view = memoryview(bytearray(encode_batch(pair, base_timestamp=last - 5, max_timestamp=2)))
+    log.append_as_leader(view, check_batch(view), 0, 0)
+    put_each(log, [(b"gone", b"3")])
+    close_segment(log)
+    assert [one.timestamp for one in records(log)][1] == last
+    assert compact(log)
+    assert [one.key for one in records(log)] == [b"kept", b"gone"]
+
+
+def test_a_pass_over_a_log_that_is_leaving_changes_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    put_each(log, numbered(60))
+    close_segment(log)
+    before = read_all(log)
+    found = plan(log, 1_000)
+    assert found is not None
+    job = CompactionJob(log, found, 1_000, breathe=lambda: None)
+    job.run()
+    log.is_leaving = True
+    job.finish()
+    assert (read_all(log), log.compacted_offset) == (before, 0)
+
+
+def test_a_failed_pass_without_a_descriptor_to_list_its_files_is_a_failed_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, pattern: str) -> Iterator[Path]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    remove_cleaned(tmp_path)

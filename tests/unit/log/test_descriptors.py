@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import ApiError, ErrorCode, StorageError
-from pylog.log import jobs
+from pylog.log import checkpoint, jobs
 from pylog.log.directory import LogDirectory
 
 from .batches import PARTITION, SMALL, append, batch, content, crash, fill, no_descriptors, open_log, read_all
@@ -166,3 +166,24 @@ def test_checkpoints_are_left_for_the_next_time(tmp_path: Path) -> None:
     assert job.error is not None
     assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
     directory.close()
+
+
+def test_a_log_that_cannot_be_opened_on_a_full_disk_lets_go_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    append(log, epoch=4)
+    crash(log)
+    (tmp_path / checkpoint.LEADER_EPOCHS).unlink()
+
+    def refuse(path: Path, content: object, *, durable: bool = True) -> None:
+        raise StorageError(f"{path}: full") from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_atomically", refuse)
+        for _ in range(3):
+            with pytest.raises(StorageError, match="full"):
+                open_log(tmp_path)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+    assert open_log(tmp_path).log_end_offset == 1

@@ -160,7 +160,8 @@ def test_rule_2_another_topic_of_the_same_name_is_set_aside_not_deleted(tmp_path
     assert log.log_end_offset == 0
     (stray,) = directory.strays()
     assert (stray / "00000000000000000000.log").read_bytes() == b"".join(stored)
-    assert directory.on_disk() == {CLICKS: uuid.UUID(int=8)}
+    assert directory.on_disk() == {CLICKS}
+    assert directory.topic_id_on_disk(CLICKS) == uuid.UUID(int=8)
 
 
 def test_rule_2_only_the_named_topic_is_deleted(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_rule_2_only_the_named_topic_is_deleted(tmp_path: Path) -> None:
     assert not directory.delete(CLICKS, uuid.UUID(int=8))
     assert CLICKS in directory.logs
     assert directory.delete(CLICKS, ID)
-    assert (directory.logs, directory.on_disk()) == ({}, {})
+    assert (directory.logs, directory.on_disk()) == ({}, set())
     directory.run_jobs()
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
@@ -222,12 +223,44 @@ def test_a_log_without_metadata_is_set_aside_unless_it_is_empty(tmp_path: Path) 
     assert [path.name.partition(".")[0] for path in directory.strays()] == ["clicks-0"]
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
+def test_a_log_is_neither_set_aside_nor_deleted_while_it_cannot_be_read_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    directory = opened(tmp_path)
+    fill(log_of(directory), 3)
+    directory.close()
+    directory = opened(tmp_path)
+    with monkeypatch.context() as patch:
+        _refuse_metadata(patch, code)
+        with pytest.raises(StorageError, match=os.strerror(code)):
+            log_of(directory)
+        with pytest.raises(StorageError, match=os.strerror(code)):
+            log_of(directory, topic_id=uuid.UUID(int=8))
+        with pytest.raises(StorageError, match=os.strerror(code)):
+            directory.delete(CLICKS, ID)
+    assert (CLICKS in directory.waiting()) == (code == errno.EMFILE)
+    assert log_of(directory).log_end_offset == 3
+    assert directory.strays() == []
+
+
+def _refuse_metadata(patch: pytest.MonkeyPatch, code: int) -> None:
+    read = Path.read_text
+
+    def read_text(path: Path, encoding: str | None = None, errors: str | None = None) -> str:
+        if path.name == "partition.metadata":
+            raise OSError(code, os.strerror(code), str(path))
+        return read(path, encoding, errors)
+
+    patch.setattr(Path, "read_text", read_text)
+
+
 def test_the_longest_topic_name_can_be_set_aside(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     key = TopicPartition("t" * 249, 10)
     log_of(directory, key)
     assert len(directory.set_aside(key).name) == 255
-    assert directory.on_disk() == {}
+    assert directory.on_disk() == set()
 
 
 def test_a_damaged_log_leaves_the_others_alone(tmp_path: Path) -> None:

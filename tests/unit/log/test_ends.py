@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import StorageError
+from pylog.log import checkpoint
 from pylog.log.directory import LogDirectory
 from pylog.log.ends import LogEnd, read_ends
 from pylog.log.log import Log
 from pylog.model import TopicPartition
 
 from .batches import append, segment_files
+from .test_compaction import COMPACT, close_segment, compact, numbered, put_each
 from .test_directory import CLICKS, ID, kill, log_of, opened
 
 
@@ -134,3 +136,45 @@ def test_an_emptied_log_is_of_its_last_epoch(tmp_path: Path) -> None:
     found = ends_of(tmp_path)
     assert (found.epochs, found.start, found.end) == (((4, 2),), 2, 2)
     check_against_a_start(tmp_path, found)
+
+
+def compacted(path: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed_within: bool) -> None:
+    """Leave a compacted log with gaps; if killed within, the new segment has not replaced the old ones yet."""
+    directory = opened(path)
+    log = directory.get_or_create(CLICKS, ID, COMPACT, now_ms=0)
+    put_each(log, numbered(60, keys=7))
+    close_segment(log)
+    log.high_watermark = log.log_end_offset
+    directory.checkpoint()
+    if is_killed_within:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", _until_the_swap(Path.rename))
+            with pytest.raises(StorageError):
+                compact(log)
+    else:
+        compact(log)
+    kill(directory)
+
+
+def _until_the_swap(rename: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+    def some(path: Path, target: Path) -> Path:
+        if path.suffix == ".swap":
+            raise OSError(5, "killed")
+        return rename(path, target)
+
+    return some
+
+
+@pytest.mark.parametrize("is_killed_within", [True, False])
+@pytest.mark.parametrize("has_points", [True, False])
+def test_of_a_compacted_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed_within: bool, has_points: bool
+) -> None:
+    compacted(tmp_path, monkeypatch, is_killed_within=is_killed_within)
+    assert bool(list(tmp_path.rglob("*.log.swap"))) == is_killed_within
+    if not has_points:
+        (tmp_path / checkpoint.RECOVERY_POINTS).unlink()
+    found = ends_of(tmp_path)
+    assert found.end == 60
+    log = opened(tmp_path).get_or_create(CLICKS, ID, COMPACT, now_ms=0)
+    assert (found.end, found.start) == (log.log_end_offset, log.log_start_offset)

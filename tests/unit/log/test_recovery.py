@@ -7,6 +7,7 @@ import pytest
 
 from pylog.errors import StorageError
 from pylog.log.config import LogConfig
+from pylog.log.epochs import LeaderEpochs
 from pylog.log.log import Log
 from pylog.wire.records import iter_batches
 
@@ -457,6 +458,26 @@ def test_a_log_emptied_by_retention_keeps_its_last_epoch_over_a_restart(tmp_path
     log.close()
     again = open_log(tmp_path, clean=clean, recovery_point=3, log_start_offset=3)
     assert (again.log_end_offset, again.epochs.entries()) == (3, [(5, 3)])
+
+
+def test_no_file_of_epochs_lacks_the_one_that_an_emptied_log_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, LogConfig(segment_bytes=1024, retention_ms=1))
+    for epoch in (3, 3, 5):
+        append(log, epoch=epoch, timestamp=1)
+    assert log.delete_expired(1_000_000)
+    log.close()
+    written: list[list[tuple[int, int]]] = []
+    save = LeaderEpochs.save
+
+    def look(epochs: LeaderEpochs, *, durable: bool = False) -> None:
+        written.append(list(epochs.entries()))
+        save(epochs, durable=durable)
+
+    monkeypatch.setattr(LeaderEpochs, "save", look)
+    open_log(tmp_path, recovery_point=3, log_start_offset=3)
+    assert all(one == [(5, 3)] for one in written)
 
 
 def test_a_log_whose_deleted_records_a_power_cut_took_keeps_its_last_epoch(tmp_path: Path) -> None:

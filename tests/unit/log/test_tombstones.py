@@ -1,15 +1,20 @@
 """How far tombstones were removed from a log is on disk before they are gone."""
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from pylog.errors import StorageError
 from pylog.log import checkpoint
 from pylog.log.compaction import CompactionJob, plan
+from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
-from pylog.log.tombstones import RemovedTombstones
+from pylog.log.tombstones import MAX_REACHES, RemovedTombstones
+from pylog.model import TopicPartition
 
 from .batches import open_log
 from .test_compaction import COMPACT, Pair, close_segment, compact, put_each, records
@@ -91,20 +96,42 @@ def test_a_tombstone_stays_that_a_replica_has_yet_to_copy(
 
 def test_what_was_taken_over_holds_for_one_leader_only(tmp_path: Path) -> None:
     found = RemovedTombstones(tmp_path)
-    found.take_over(-1, 4)
+    found.take_over(-1, 4, 0)
     assert not list(tmp_path.iterdir()), "nothing is written where there is nothing to know"
-    found.take_over(9, 4)
+    found.take_over(9, 4, 3)
     again = RemovedTombstones(tmp_path)
     again.load(20)
-    assert again.is_copy(9, 4)
-    assert not again.is_copy(9, 5), "another leader may lack others below"
-    assert not again.is_copy(10, 4)
-    again.note(3)
-    assert again.is_copy(9, 4), "what it removes itself of what it has copied changes nothing"
-    again.note(12)
+    assert again.is_copy(4, 3)
+    assert not again.is_copy(5, 3), "another leader may lack others below"
+    assert not again.is_copy(4, 4), "more are gone there"
+    again.note(3, lambda: True)
+    again.note(12, lambda: True)
+    assert again.is_copy(4, 3), "what it removes itself of what it has copied changes nothing"
     assert again.offset == 12
-    again.take_over(7, 6)
-    assert again.is_copy(7, 6), "it copies another log now"
+    again.take_over(7, 6, 1)
+    assert again.is_copy(6, 1), "it copies another log now"
+
+
+def test_a_pass_counts_for_whoever_has_not_come_as_far_as_what_it_removed(tmp_path: Path) -> None:
+    found = RemovedTombstones(tmp_path)
+    for offset in (200, 60, 90, -1):
+        found.note(offset, lambda: True)
+    assert found.offset == 200
+    assert [found.last_pass(offset) for offset in (0, 60, 90, 91, 200, 201)] == [3, 3, 3, 1, 1, 0]
+    again = RemovedTombstones(tmp_path)
+    again.load(300)
+    assert [again.last_pass(offset) for offset in (200, 201)] == [3, 0]
+    again.note(10, lambda: True)
+    assert again.last_pass() == 4, "numbers go on"
+
+
+def test_of_very_many_passes_the_earlier_count_as_later(tmp_path: Path) -> None:
+    found = RemovedTombstones(tmp_path)
+    for offset in reversed(range(2 * MAX_REACHES)):
+        found.note(offset, lambda: True)
+    told = [found.last_pass(offset) for offset in range(2 * MAX_REACHES)]
+    assert len(set(told)) == MAX_REACHES
+    assert all(number >= 2 * MAX_REACHES - offset for offset, number in enumerate(told))
 
 
 @pytest.mark.parametrize("harm", [b"", b"0\n1\n", b"0\n1\nx y\n", b"0\n1\n5\n", os.urandom(20)])
@@ -113,3 +140,76 @@ def test_a_damaged_file_stands_for_all_tombstones_that_there_were(tmp_path: Path
     found = RemovedTombstones(tmp_path)
     found.load(20)
     assert found.offset == 19
+
+
+def test_nothing_beyond_the_log_end_counts_as_removed(tmp_path: Path) -> None:
+    log = marked(tmp_path)
+    compact(log, now_ms=6_000)
+    assert log.tombstones.offset == 2
+    log.truncate_to(2)
+    put_each(log, [(b"new", b"1")] * 3)
+    assert log.tombstones.offset == log.log_end_offset - 4
+    log.close()
+    assert open_log(tmp_path, AT_ONCE, clean=True).tombstones.offset == log.tombstones.offset
+
+
+def test_a_start_does_not_believe_that_something_beyond_the_log_end_was_removed(tmp_path: Path) -> None:
+    (tmp_path / checkpoint.REMOVED_TOMBSTONES).write_text("0\n1\n20 1 4 1\n")
+    found = RemovedTombstones(tmp_path)
+    found.load(20)
+    assert (found.offset, found.is_copy(4, 1)) == (19, False)
+
+
+def test_a_pass_that_ends_after_its_log_was_cut_claims_nothing(tmp_path: Path) -> None:
+    log = marked(tmp_path)
+    found = plan(log, 6_000)
+    assert found is not None
+
+    def cut() -> None:
+        if log.log_end_offset > 2:
+            log.truncate_to(2)
+
+    job = CompactionJob(log, found, 6_000, breathe=cut)
+    job.run()
+    job.finish()
+    assert (log.tombstones.offset, log.log_end_offset) == (-1, 2)
+
+
+def test_a_pass_over_a_deleted_log_leaves_the_directory_of_its_successor_alone(tmp_path: Path) -> None:
+    directory = LogDirectory.open(tmp_path, broker_id=1)
+    directory.join("c")
+    key, former, present = TopicPartition("table", 0), UUID(int=1), UUID(int=2)
+    log = directory.get_or_create(key, former, AT_ONCE, now_ms=0)
+    put_each(log, GONE)
+    close_segment(log)
+    compact(log, now_ms=5_000)
+    put_each(log, [(b"more", b"3")] * 3)
+    close_segment(log)
+    found = plan(log, 6_000)
+    assert found is not None
+
+    def make_again() -> None:
+        if directory.delete(key, former):
+            directory.get_or_create(key, present, AT_ONCE, now_ms=0)
+
+    job = CompactionJob(log, found, 6_000, breathe=make_again)
+    job.run()
+    job.finish()
+    successor = directory.logs[key]
+    assert not (successor.directory / checkpoint.REMOVED_TOMBSTONES).exists()
+    assert not [path.name for path in successor.directory.iterdir() if "cleaned" in path.name]
+    directory.close()
+
+
+def test_a_file_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    found = RemovedTombstones(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(StorageError, match="Too many open files"):
+            found.load(20)
+    assert found.offset == -1

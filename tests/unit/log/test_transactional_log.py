@@ -308,7 +308,8 @@ def test_rows_that_found_no_descriptor_hold_the_recovery_point_back(log: Log) ->
     with no_descriptors():
         end(log, 9, ABORT)
         assert rows(log) == [AbortedTransaction(9, 0, 1, 2)]
-        assert log.begin_sync() is None
+        with pytest.raises(OutOfDescriptors):
+            log.begin_sync()
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == 2

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import shutil
+import threading
 from pathlib import Path
 from uuid import UUID
 
@@ -43,11 +44,15 @@ class Node:
         self.images = Images(1, self.partitions, None)
         self.version = 0
 
-    def offer(self, topic_id: UUID | None, deleted: tuple[UUID, ...] = ()) -> int:
+    def offer(self, topic_id: UUID | None, deleted: tuple[UUID, ...] = (), *, partition_count: int = 1) -> int:
         """Offer an image in which t has an id or is not there; return its version."""
         self.version += 1
         state = PartitionImage(1, 0, (1,), (1,), self.version)
-        topics = {} if topic_id is None else {"t": TopicImage("t", topic_id, {0: state}, {})}
+        topics = (
+            {}
+            if topic_id is None
+            else {"t": TopicImage("t", topic_id, dict.fromkeys(range(partition_count), state), {})}
+        )
         orders = {one: DeletedTopic("t", one, (1,)) for one in deleted}
         self.images.offer(
             ClusterImage(1, self.version, "c", 1, {1: BrokerInfo(1, 7, None, ADDRESS, ADDRESS)}, topics, orders)
@@ -153,6 +158,74 @@ def test_a_log_is_not_made_before_the_disk_takes_the_checkpoint(node: Node) -> N
         assert found.is_leader
         assert not found.is_offline
         assert node.start_on_disk() is None
+        await node.images.stop()
+
+    asyncio.run(story())
+
+
+def test_a_stop_waits_for_the_thread_that_makes_logs_which_makes_no_more(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_making, may_go_on = threading.Event(), threading.Event()
+    write_metadata = LogDirectory._write_metadata
+
+    def wait(self: LogDirectory, path: Path, named: UUID) -> None:
+        is_making.set()
+        assert may_go_on.wait(30)
+        write_metadata(self, path, named)
+
+    async def story() -> None:
+        node.images.start()
+        monkeypatch.setattr(LogDirectory, "_write_metadata", wait)
+        node.offer(NEXT, partition_count=2)
+        await asyncio.to_thread(is_making.wait, 30)
+        stop = asyncio.create_task(node.images.stop())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not stop.done()
+        may_go_on.set()
+        await stop
+
+    asyncio.run(story())
+    assert list(node.directory.logs) == [KEY]
+    assert not node.partitions.image.topics
+
+
+def test_a_closed_directory_writes_no_more_checkpoints(node: Node) -> None:
+    async def story() -> None:
+        node.images.start()
+        await node.apply(NEXT)
+        node.write(5)
+        node.log().delete_records_before(3)
+        await node.images.stop()
+
+    asyncio.run(story())
+    node.directory.close()
+    node.directory.checkpoint()
+    assert node.start_on_disk() == 3
+
+
+def test_a_topic_is_not_told_to_be_gone_while_it_cannot_be_read_whose_a_log_is(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Path.read_text
+
+    def read_text(path: Path, encoding: str | None = None, errors: str | None = None) -> str:
+        if path.name == checkpoint.PARTITION_METADATA:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return read(path, encoding, errors)
+
+    async def story() -> None:
+        node.images.start()
+        await node.apply(FORMER)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_text", read_text)
+            await node.apply(None, (FORMER,))
+            assert node.partitions.cleaned_topics() == set()
+            assert (node.path / str(KEY)).exists()
+        await node.apply(None, (FORMER,))
+        assert node.partitions.cleaned_topics() == {FORMER}
+        assert not (node.path / str(KEY)).exists()
         await node.images.stop()
 
     asyncio.run(story())

@@ -348,7 +348,7 @@ def test_an_empty_log_beyond_the_leaders_end_begins_anew_where_the_leaders_begin
     log = open_log(tmp_path / "log", log_start_offset=20)
     taker = replication(tmp_path / "broker")
     ahead = answer(log, error=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=19, log_start_offset=3)
-    assert not taker.take(following(log), *ahead, Beginning(3, -1, b""))
+    assert not taker.take(following(log), *ahead, Beginning(3, -1, 1, b""))
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
@@ -358,7 +358,7 @@ def test_a_log_of_which_nothing_is_the_leaders_begins_anew(tmp_path: Path) -> No
         append(log, epoch=0)
     log.delete_records_before(3)
     taker = replication(tmp_path / "broker")
-    assert taker.take(following(log), *answer(log, diverging=(0, 2), log_start_offset=1), Beginning(1, -1, b""))
+    assert taker.take(following(log), *answer(log, diverging=(0, 2), log_start_offset=1), Beginning(1, -1, 1, b""))
     assert (log.log_start_offset, log.log_end_offset) == (1, 1)
 
 
@@ -368,7 +368,7 @@ def test_nothing_is_kept_below_the_leaders_start_when_logs_part(tmp_path: Path) 
         append(log, epoch=epoch)
     taker = replication(tmp_path / "broker")
     # The leader's records 2 and 3 were of another epoch, which it no longer knows since its log begins at 4.
-    assert taker.take(following(log), *answer(log, diverging=(2, 4), log_start_offset=4), Beginning(4, -1, b""))
+    assert taker.take(following(log), *answer(log, diverging=(2, 4), log_start_offset=4), Beginning(4, -1, 1, b""))
     assert (log.log_start_offset, log.log_end_offset) == (4, 4)
     assert log.epochs.entries() == [(2, 4)]
 
@@ -416,7 +416,7 @@ def test_a_follower_that_begins_anew_takes_over_its_leaders_producers(tmp_path: 
     assert taker.replica_to_begin(following(log), *too_low) == internal.encode_replica(HERE, PARTITION.partition, EPOCH)
     assert not taker.take(following(log), *too_low), "the leader did not tell: it rests"
     assert log.log_start_offset == 0
-    taker.take(following(log), *too_low, Beginning(1, -1, leaders.producers.encode(1)))
+    taker.take(following(log), *too_low, Beginning(1, -1, 1, leaders.producers.encode(1)))
     assert log.log_start_offset == 1
     assert is_known(log)
 
@@ -442,16 +442,16 @@ def test_a_follower_that_lacks_a_tombstone_which_is_gone_begins_anew_once(tmp_pa
     log = open_log(tmp_path / "log")
     append(log, count=3)
     taker = replication(tmp_path / "broker")
-    behind = {"high_watermark": 9, "removed_tombstone": 5}
+    behind = {"high_watermark": 9, "removed_tombstone": 5, "removing_pass": 1}
     assert taker.replica_to_begin(following(log), *answer(log, **behind))
-    taker.take(following(log), *answer(log, **behind), Beginning(0, 5, b""))
+    taker.take(following(log), *answer(log, **behind), Beginning(0, 5, 1, b""))
     assert (log.log_end_offset, log.tombstones.offset) == (0, 5)
     records = batch(2)
     copied = behind | {"records": records, "records_bytes": len(records)}
     assert taker.replica_to_begin(following(log), *answer(log, **copied)) is None
     assert taker.take(following(log), *answer(log, **copied))
     assert log.log_end_offset == 2
-    assert taker.replica_to_begin(following(log), *answer(log, **behind | {"removed_tombstone": 6})), "another is gone"
+    assert taker.replica_to_begin(following(log), *answer(log, **behind | {"removing_pass": 2})), "another is gone"
     next_leader = replace(following(log), leader_epoch=EPOCH + 1)
     asked, result = answer(log, **behind)
     asked.current_leader_epoch = EPOCH + 1
@@ -461,7 +461,7 @@ def test_a_follower_that_lacks_a_tombstone_which_is_gone_begins_anew_once(tmp_pa
 def test_a_follower_is_told_of_tombstones_that_are_gone_only_where_it_has_not_come_so_far(tmp_path: Path) -> None:
     async def story() -> None:
         leading = Leading(tmp_path, records=5)
-        leading.log.tombstones.note(2)
+        leading.log.tombstones.note(2, lambda: True)
         assert [leading.ask(offset).removed_tombstone for offset in (0, 2, 3, 5)] == [2, 2, -1, -1]
         assert leading.ask(0).records_bytes
         assert leading.ask(0, None).removed_tombstone == -1, "release 0.1.0 does not know what that means"
@@ -488,7 +488,7 @@ def test_a_leader_tells_who_begins_anew_where_and_with_which_producers(tmp_path:
         leading.log.append_as_leader(view, check_batch(view), EPOCH, 0)
         leading.log.high_watermark = 1
         leading.log.delete_records_before(1)
-        leading.log.tombstones.note(0)
+        leading.log.tombstones.note(0, lambda: True)
         error, body = beginning_of(leading)
         assert error is ErrorCode.NONE
         found = parse_beginning(body)
