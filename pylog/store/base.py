@@ -152,6 +152,10 @@ class StoreFull(StoreError):
     """The store has no room: nothing was written, and the same may be asked again."""
 
 
+class TooLarge(StoreError):
+    """A node would have more data than a store takes: nothing was written, and asked again it is refused again."""
+
+
 class NoChildrenForEphemerals(StoreError):
     """The parent of the node to create is ephemeral."""
 

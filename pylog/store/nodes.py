@@ -22,6 +22,7 @@ from pylog.store.base import (
     Result,
     Set,
     Stat,
+    TooLarge,
     WatchEvent,
     check_path,
     parent_of,
@@ -115,7 +116,7 @@ class _Draft:
                 self.plan.results.append(self._create(operation, index))
             case Set(path, data, version):
                 node = self._existing(path, version, index)
-                _check_size(data)
+                _check_size(data, path, index)
                 changed = replace(node, data=data, version=node.version + 1, mzxid=self.plan.zxid)
                 self.plan.changes[path] = changed
                 self.plan.results.append(changed.stat)
@@ -125,7 +126,7 @@ class _Draft:
                 self.plan.results.append(None)
 
     def _create(self, operation: Create, index: int) -> str:
-        _check_size(operation.data)
+        _check_size(operation.data, operation.path, index)
         path, parent_path = operation.path, parent_of(operation.path)
         parent = self._find(parent_path)
         if parent is None:
@@ -172,6 +173,6 @@ class _Draft:
         self.plan.events.append(WatchEvent(kind, path))
 
 
-def _check_size(data: bytes) -> None:
+def _check_size(data: bytes, path: str, index: int) -> None:
     if len(data) > MAX_DATA_BYTES:
-        raise ValueError(f"{len(data)} bytes for one node; at most {MAX_DATA_BYTES}")
+        raise TooLarge(path, index, f"{len(data)} bytes for one node; at most {MAX_DATA_BYTES}")

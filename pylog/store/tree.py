@@ -38,6 +38,10 @@ MAX_OPERATIONS = 500
 MAX_MULTI_BYTES = 512 << 10
 """Data in one multi, for topics with large assignments; the server's limit is 1 MiB."""
 
+MAX_NODE_BYTES = 900 << 10
+"""Path and data of one node that is written.  ZooKeeper closes the connection to whoever sends more than a megabyte in
+one request, so what is larger would never be answered."""
+
 MAX_ACL_CHANGES = 1_000
 """Notices of changed ACLs that are kept; a broker that misses one reads all ACLs again."""
 
@@ -289,9 +293,14 @@ class ClusterTree:
         """Write new topics with all their states; return for each whether it is new, False where one exists already.
 
         A topic appears at once unless it alone needs several multis; then its first states come with it.
+
+        Raises:
+            ApiError: as `write`, and none of the topics is written.
         """
         created: dict[str, bool] = {}
         operations = self._creations(fence, topics)
+        for each in operations.values():
+            _check_sizes(each)
         for group in _pack([(topic, operations[topic.name]) for topic in topics]):
             try:
                 self.write(fence, [operation for _, each in group for operation in each])
@@ -547,8 +556,10 @@ class ClusterTree:
             is_ordered: a multi that fails stops those after it; else they are all under way together, which is faster.
 
         Raises:
+            ApiError: INVALID_REQUEST; a node would be larger than ZooKeeper takes.  Nothing is written.
             Deposed: the epoch node has another version; this multi and those after it did nothing.
         """
+        _check_sizes(operations)
         results: list[Result] = []
         check = Check(znodes.CONTROLLER_EPOCH, fence.version)
         try:
@@ -681,6 +692,16 @@ def _cut_pairs(pairs: Sequence[list[Operation]]) -> list[list[Operation]]:
 def _size(operation: Operation) -> int:
     data_bytes = len(operation.data) if isinstance(operation, Create | Set) else 0
     return len(operation.path) + data_bytes
+
+
+def _check_sizes(operations: Iterable[Operation]) -> None:
+    for operation in operations:
+        size_bytes = _size(operation)
+        if size_bytes > MAX_NODE_BYTES:
+            message = (
+                f"{operation.path[:100]} would have {size_bytes} bytes in the cluster's store; {MAX_NODE_BYTES} fit"
+            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def cut(operations: Sequence[Operation]) -> list[list[Operation]]:

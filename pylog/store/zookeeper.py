@@ -56,6 +56,9 @@ starting may accept one and never answer, so a single entry would use up the who
 MAX_READS = 500
 """Reads in one request of `get_many`: few enough for the server to answer other sessions in between."""
 
+MAX_READ_BYTES = 256 << 10
+"""Paths in one such request, of which the servers take one megabyte; names of clients may be long."""
+
 RESTART_S = 2.0
 """Pause before a client is replaced that kazoo has given up, as it does when ZooKeeper refuses our identity."""
 
@@ -271,10 +274,8 @@ class ZooKeeperStore(Store):
 
     def _read_many(self, paths: Iterable[str], opcode: int) -> list[Any]:
         """Return what each path has, None where there is no node."""
-        wanted = [check_path(path) for path in paths]
         answers: list[Any] = []
-        for first in range(0, len(wanted), MAX_READS):
-            part = wanted[first : first + MAX_READS]
+        for part in _parts(check_path(path) for path in paths):
             results = self._ask("", partial(_MultiRead.send, paths=part, opcode=opcode))
             for path, result in zip(part, results, strict=True):
                 if isinstance(result, Exception) and not isinstance(result, kazoo_errors.NoNodeError):
@@ -504,9 +505,17 @@ def _result(operation: Operation, result: Any) -> Result:  # noqa: ANN401  (kazo
 
 
 def _parts(paths: Iterable[str]) -> Iterator[list[str]]:
-    left = list(paths)
-    for first in range(0, len(left), MAX_READS):
-        yield left[first : first + MAX_READS]
+    part: list[str] = []
+    size_bytes = 0
+    for path in paths:
+        path_bytes = len(path.encode())
+        if part and (len(part) == MAX_READS or size_bytes + path_bytes > MAX_READ_BYTES):
+            yield part
+            part, size_bytes = [], 0
+        part.append(path)
+        size_bytes += path_bytes
+    if part:
+        yield part
 
 
 def _get_acl(client: KazooClient, *, path: str) -> Any:  # noqa: ANN401  (kazoo has no types)

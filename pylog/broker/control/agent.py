@@ -58,7 +58,8 @@ UNASKED_LOOK_S = 1.0
 """How often that is looked at."""
 
 MAX_ATTEMPTS = 3
-"""How often a request meets a store that is not what was read, before it is answered with an error."""
+"""How often a request meets a store that is not what was read, or loses the connection, before it is answered with an
+error."""
 
 MAX_QUEUED_COMMANDS = 1000
 """Requests waiting for this thread; each is a client that waits, so beyond this they are refused at once."""
@@ -454,13 +455,14 @@ class ClusterAgent:
             result = command.operation(active)
         except ApiError as error:
             self._answer_first(partial(command.future.set_exception, error))
-        except (NotConnected, SessionLost, Deposed, StoreFull):
+        except (SessionLost, Deposed, StoreFull):
             raise
         except StoreError as error:
-            if command.attempts < MAX_ATTEMPTS:
-                raise
-            refusal = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-            self._answer_first(partial(command.future.set_exception, refusal))
+            # A lost connection counts too: it may be this command that the store breaks it for.
+            if command.attempts == MAX_ATTEMPTS:
+                refusal = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+                self._answer_first(partial(command.future.set_exception, refusal))
+            raise  # and the store is read again, whether the command is repeated or not
         except PylogError:
             raise
         except Exception:  # a fault of ours: it costs the request, not the cluster one controller after the other

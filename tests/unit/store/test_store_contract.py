@@ -45,6 +45,13 @@ def test_bytes_come_back_as_they_were(store: Store) -> None:
     assert store.get("/a")[0] == data
 
 
+def test_names_that_are_long_together_are_read_in_parts(store: Store) -> None:
+    paths = [f"/{'x' * 30_000}{number}" for number in range(100)]
+    store.create(paths[-1], b"there")
+    answers = store.get_many(paths)
+    assert [None if one is None else one[0] for one in answers] == [None] * 99 + [b"there"]
+
+
 def test_a_node_without_data_is_empty(store: Store) -> None:
     store.create("/a")
     assert store.get("/a")[0] == b""

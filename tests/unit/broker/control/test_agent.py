@@ -24,6 +24,7 @@ from pylog.cluster.znodes import BrokerRegistration
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, StorageError
 from pylog.model import NO_LEADER, NodeAddress
 from pylog.store.base import (
+    BadVersion,
     Create,
     Delete,
     NotAllowed,
@@ -784,9 +785,11 @@ class ForgetfulStore(EmbeddedStore):
 
     breaks_at: str = ""
     loses: Operation | None = None
+    always_loses: str = ""
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        if self.loses in operations:
+        is_lost = self.always_loses and any(self.always_loses in operation.path for operation in operations)
+        if is_lost or self.loses in operations:
             self.loses = None
             self.suspend()
             self.resume()
@@ -827,6 +830,49 @@ def test_a_deletion_with_unknown_outcome_is_read_again_and_not_refused(embedded:
         assert result.error is ErrorCode.NONE
         assert not one.images[-1].topics
         one.create(NewTopic("t"))
+
+
+def test_a_request_that_loses_the_connection_again_and_again_is_answered(embedded: Cluster, tmp_path: Path) -> None:
+    one, store = forgetful(embedded, tmp_path)
+    store.always_loses = "/brokers/topics/bad"
+    bad, good = one.create_topics([NewTopic("bad")]), one.create_topics([NewTopic("good")])
+    with pytest.raises(ApiError) as refused:
+        bad.result(WAIT_S)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert good.result(WAIT_S)[0].error is ErrorCode.NONE, "those behind it are carried out"
+
+
+def test_what_a_store_does_not_take_is_refused_and_the_controller_goes_on(cluster: Cluster) -> None:
+    one = cluster.lead(1)
+    one.create(NewTopic("t"))
+    key, too_long = "leader.replication.throttled.replicas", ",".join(f"{number}:1" for number in range(150_000))
+    for asked in (
+        one.alter_topic_configs({"t": {key: too_long}}),
+        one.create_topics([NewTopic("before"), NewTopic("large", configs={key: too_long})]),
+    ):
+        with pytest.raises(ApiError, match="in the cluster's store") as refused:
+            asked.result(WAIT_S)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+    fits = ",".join(f"{number}:1" for number in range(100_000))
+    assert one.alter_topic_configs({"t": {key: fits}}).result(WAIT_S)[0].error is ErrorCode.NONE
+    assert set(one.images[-1].topics) == {"t"}
+    assert text(cluster.outsider(), "/config/topics/t").endswith(f'{fits}"}}}}')
+
+
+def test_a_store_that_keeps_changing_underneath_is_read_again_after_the_refusal(embedded: Cluster) -> None:
+    one = embedded.lead(1)
+    one.create(NewTopic("t", 3))
+    other, attempts = embedded.outsider(), iter("123")
+
+    def write_past(controller: ActiveController) -> None:
+        configs = f'{{"version":1,"config":{{"retention.ms":"{next(attempts)}"}}}}'
+        other.set("/config/topics/t", configs.encode())  # without a notice
+        raise BadVersion("/config/topics/t")
+
+    with pytest.raises(ApiError) as refused:
+        one.agent.ask(write_past).result(WAIT_S)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    one.wait_image(lambda image: image.topics["t"].configs == {"retention.ms": "3"})
 
 
 def test_a_registration_with_unknown_outcome_is_recognised(embedded: Cluster, tmp_path: Path) -> None:
