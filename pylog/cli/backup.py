@@ -177,6 +177,8 @@ def _opened(content: bytes, secrets: tuple[bytes, ...], file: Path) -> bytes:
 
 
 def _show(made: "Restoration", *, is_written: bool, format: FormatOption) -> None:
+    from pylog.cluster.formats import NEWEST_LEVEL
+
     rows = [
         {
             "topic": topic.name,
@@ -204,12 +206,21 @@ def _show(made: "Restoration", *, is_written: bool, format: FormatOption) -> Non
         "restored": is_written,
         "cluster_id": made.cluster_id,
         "controller_epoch": made.controller_epoch,
+        "format_level": made.level,
         "topics": rows,
         "left_out": list(made.left_out),
         "dropped_orders": list(made.dropped_orders),
     }
-    heading = f"cluster           {made.cluster_id}\ncontroller epoch  {made.controller_epoch}\n\n"
+    heading = (
+        f"cluster           {made.cluster_id}\n"
+        f"controller epoch  {made.controller_epoch}\n"
+        f"format level      {made.level}\n\n"
+    )
     emit(format_of(format), document, lambda is_wide: heading + table(rows, columns, is_wide))
+    if made.level > made.backup_level:
+        note(f"the backup is from before transactions, of format level {made.backup_level}; the disks have some")
+    if made.level < NEWEST_LEVEL:
+        note(f"format level {made.level}: if it had been raised since the backup, run `pylog cluster finalize` again")
     for left in made.left_out:
         note(f"left out, and kept: {left}")
     for name in made.dropped_orders:

@@ -14,9 +14,10 @@ from typing import Any
 
 from pylog.cluster import znodes
 from pylog.cluster.election import fullest
-from pylog.cluster.image import PartitionImage, TopicImage
+from pylog.cluster.formats import TRANSACTION_LEVEL
+from pylog.cluster.image import FIRST_LEVEL, PartitionImage, TopicImage
 from pylog.errors import PylogError
-from pylog.model import NO_LEADER, Offset, TopicPartition
+from pylog.model import NO_LEADER, TRANSACTIONS_TOPIC, Offset, TopicPartition
 
 EPOCH_MARGIN = 1_000
 """Elections that no disk may know of: a leader writes its epoch down with its first batch.  Clients remember epochs and
@@ -131,6 +132,8 @@ class Restoration:
         topics: in the order of their names.
         left_out: "broker N: topic-partition: why" of directories that will belong to no replica; they are kept.
         dropped_orders: topics whose deletion had been ordered when the backup was made.
+        level: the formats that brokers may write, see `pylog.cluster.formats`.
+        backup_level: those of the backup; the cluster may have been finalized since.
     """
 
     cluster_id: str
@@ -139,6 +142,8 @@ class Restoration:
     topics: Sequence[RestoredTopic]
     left_out: Sequence[str]
     dropped_orders: Sequence[str]
+    level: int
+    backup_level: int
 
 
 def found_broker(document: Mapping[str, Any], name: str) -> FoundBroker:
@@ -230,11 +235,25 @@ def plan_restore(
     written |= {
         znodes.PRODUCER_ID_BLOCK: producer_id_block(nodes.get(znodes.PRODUCER_ID_BLOCK, b""), newest_producer_id)
     }
+    backup_level = znodes.decode_level(nodes[znodes.FORMAT_LEVEL]) if znodes.FORMAT_LEVEL in nodes else FIRST_LEVEL
+    level = max(backup_level, _proven_level(brokers.values()))
+    written |= {znodes.FORMAT_LEVEL: znodes.encode_level(level)}
     for topic in topics:
         written |= _topic_nodes(topic, controller_epoch, nodes)
     orders = sorted(path.removeprefix(f"{znodes.DELETE_TOPICS}/") for path in nodes
                     if path.startswith(f"{znodes.DELETE_TOPICS}/"))  # fmt: skip
-    return Restoration(cluster_id, controller_epoch, written, topics, left_out, orders)
+    return Restoration(cluster_id, controller_epoch, written, topics, left_out, orders, level, backup_level)
+
+
+def _proven_level(brokers: Iterable[FoundBroker]) -> int:
+    """Return the level without which nobody can have written what lies on the disks.
+
+    An older release that was let into the cluster would read transactions as if all were committed.
+    """
+    has_transactions = any(
+        log.key.topic == TRANSACTIONS_TOPIC and log.end for one in brokers for log in one.logs.values()
+    )
+    return TRANSACTION_LEVEL if has_transactions else FIRST_LEVEL
 
 
 def _by_id(found: Iterable[FoundBroker]) -> dict[int, FoundBroker]:

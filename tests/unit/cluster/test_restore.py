@@ -265,7 +265,25 @@ def test_settings_and_offsets_are_as_they_were() -> None:
     made = plan_restore(nodes, brokers({1: [log()], 2: [log()], 3: [log()]}))
     assert made.nodes["/config/users/u"] == nodes["/config/users/u"]
     assert made.nodes["/consumers/g/offsets/t/0"] == b"11"
-    assert znodes.decode_level(made.nodes[znodes.FORMAT_LEVEL]) == 2
+    assert znodes.decode_level(made.nodes[znodes.FORMAT_LEVEL]) == made.level == 2
+
+
+def test_a_backup_from_before_transactions_does_not_forbid_those_that_the_disks_have() -> None:
+    def restored(nodes: Mapping[str, bytes], end: int) -> Restoration:
+        transactions = log(end, topic_id=NEW, name="__transaction_state")
+        return plan_restore(nodes, brokers({1: [log(), transactions], 2: [log()], 3: [log()]}))
+
+    made = restored(backup(topic()), 1)
+    assert znodes.decode_level(made.nodes[znodes.FORMAT_LEVEL]) == made.level == 4
+    assert made.backup_level == 2
+    assert restored(backup(topic()) | {znodes.FORMAT_LEVEL: znodes.encode_level(5)}, 1).level == 5
+    assert restored(backup(topic()), 0).level == 2, "only brokers write there, so a log without records proves nothing"
+
+
+def test_a_backup_that_names_no_level_is_of_the_first_one() -> None:
+    nodes = backup(topic())
+    del nodes[znodes.FORMAT_LEVEL]
+    assert plan_restore(nodes, brokers({1: [log()], 2: [log()], 3: [log()]})).level == 1
 
 
 def test_a_backup_without_cluster_is_refused() -> None:
