@@ -6,7 +6,7 @@ controller, so that is where Kafka counts too; a client that spreads its request
 Source: KIP-599.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ def ask_for_allowed(
     caller: Caller,
     refusal: Callable[[Any], ApiError | None],
     partitions: Callable[[Any], int],
+    ask: Callable[[Any], Awaitable[Message]] | None = None,
 ) -> Answer:
     """Let the controller do as much of *request* as the caller's rights and quota allow.
 
@@ -49,7 +50,9 @@ def ask_for_allowed(
         caller: who wants it.
         refusal: returns why the caller may not have it done with a topic, None if it may.
         partitions: counts those of a topic that the quota is about.
+        ask: asks the controller, `Cluster.ask_controller` by default.
     """
+    ask = ask or cluster.ask_controller
     kind, meter = type(request), caller.meter
     is_counted = meter is not None and meter.counts_mutations and not getattr(request, "validate_only", False)
     is_strict = caller.version >= _STRICT_FROM[kind]
@@ -71,10 +74,10 @@ def ask_for_allowed(
         else:
             refused += getattr(part([topic]).error_response(error.code, str(error)), _ROWS[kind])
     if not refused:
-        return cluster.ask_controller(request)
+        return ask(request)
 
     async def answer() -> Message:
-        found = await cluster.ask_controller(part(allowed)) if allowed else part([]).error_response(ErrorCode.NONE)
+        found = await ask(part(allowed)) if allowed else part([]).error_response(ErrorCode.NONE)
         getattr(found, _ROWS[kind]).extend(refused)
         return found
 

@@ -346,7 +346,37 @@ def handle_delete(cluster: Cluster, request: DeleteTopicsRequest, caller: Caller
             return None
         return topic_denied(Operation.DELETE)
 
-    return ask_for_allowed(cluster, request, caller, refusal, partition_count)
+    async def ask(allowed: DeleteTopicsRequest) -> Message:
+        return await _ask_to_delete(cluster, image, allowed)
+
+    return ask_for_allowed(cluster, request, caller, refusal, partition_count, ask)
+
+
+async def _ask_to_delete(cluster: Cluster, image: ClusterImage, request: DeleteTopicsRequest) -> Message:
+    """Have topics deleted that a client names, by the ids that this broker knows them by when the request comes.
+
+    On its way to the controller a request may be overtaken by its own repetition, and by the creation of a topic of the
+    same name; that one stays.
+    """
+    names: dict[uuid.UUID, str] = {}
+    states: list[DeleteTopicState] = []
+    for state in request.topics:
+        topic = None if state.name is None else image.topics.get(state.name)
+        if topic is None:
+            states.append(state)  # the controller may know what was created a moment ago
+        else:
+            names[topic.topic_id] = topic.name
+            states.append(DeleteTopicState(name=None, topic_id=topic.topic_id))
+    answer = await cluster.ask_controller(replace(request, topics=states))
+    assert isinstance(answer, DeleteTopicsResponse)
+    for row in answer.responses:
+        if row.error_code == ErrorCode.UNKNOWN_TOPIC_ID and row.topic_id in names:
+            row.name, row.topic_id = names[row.topic_id], NO_TOPIC_ID
+            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            row.error_message = f"the topic that this broker knew as {row.name!r} is gone"
+        elif row.name is None:
+            row.name = names.get(row.topic_id)
+    return answer
 
 
 async def _execute_delete(context: ControlContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
