@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pylog.broker.clock import steady_ms
 from pylog.cluster.controller import Controller, Rewrite, StateChange
@@ -45,6 +45,19 @@ class Watches:
     topics: Watch
     deletions: Watch
     configs: Watch
+
+
+def _readers(brokers: Mapping[int, BrokerInfo], level: int) -> dict[int, BrokerInfo]:
+    """Return the brokers that read what a cluster of *level* writes.
+
+    Another one looked at the level before it was raised, and registered after: counted in, it would lead and copy what
+    it takes for something else.
+    """
+    for one in brokers.values():
+        if one.max_level < level:
+            reason = f"its release reads formats up to level {one.max_level}, and the cluster is finalized to {level}"
+            _logger.error("broker_ignored broker=%d reason=%s", one.broker_id, reason)
+    return {broker_id: one for broker_id, one in brokers.items() if one.max_level >= level}
 
 
 class ActiveController:
@@ -94,6 +107,7 @@ class ActiveController:
         """
         watches = self._watches
         snapshot = self.tree.snapshot(watches.brokers, watches.topics, watches.deletions, watches.configs)
+        snapshot = replace(snapshot, brokers=_readers(snapshot.brokers, snapshot.level))
         state = Controller(broker_id, self.fence.epoch, cluster_id, config, snapshot, self._state)
         self._update_brokers(state, snapshot.brokers)
         for name in sorted(snapshot.deletions):
@@ -112,7 +126,7 @@ class ActiveController:
     def read_brokers(self) -> None:
         """React to brokers that registered, went away or bounced."""
         state = self.state
-        brokers = self.tree.brokers(self._watches.brokers)
+        brokers = _readers(self.tree.brokers(self._watches.brokers), state.level)
         if brokers != state.brokers:
             _logger.info("brokers_changed before=%s now=%s", sorted(state.brokers), sorted(brokers))
             self._update_brokers(state, brokers)

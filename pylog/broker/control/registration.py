@@ -47,7 +47,8 @@ class Registration:
         """Make sure that this broker's node stands and is of this session; return False while an older one stands.
 
         Raises:
-            ConfigError: the broker id is taken, or the data belongs to another cluster.
+            ConfigError: the broker id is taken, the data belongs to another cluster, or that has formats of another
+                release.
             NodeExists: another session has registered this moment; look again.
         """
         self._tree.prepare()
@@ -56,6 +57,8 @@ class Registration:
         node = self._tree.registered(broker_id)
         if node is None:
             self.broker_epoch = self._tree.register(self.broker, wall_ms())
+            # Whoever raises the level looks at who is registered, and we looked at the level before we were.
+            check_level(self._tree.level())
         elif node[1].ephemeral_owner == self._store.session_id:
             self.broker_epoch = node[1].czxid
         else:

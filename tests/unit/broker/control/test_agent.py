@@ -692,6 +692,40 @@ def test_rule_15_a_cluster_of_later_formats_is_refused(cluster: Cluster) -> None
         two.agent.start(WAIT_S)
 
 
+class FinalizingStore(EmbeddedStore):
+    """A session that registers just after somebody has finalized the cluster to the formats of a later release."""
+
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        if any(operation.path == "/brokers/ids/2" for operation in operations):
+            super().multi([Set("/pylog/format_level", b'{"version":1,"level":6}')])
+        return super().multi(operations)
+
+
+def test_rule_15_a_broker_that_registers_while_a_later_release_is_finalized_ends(embedded: Cluster) -> None:
+    embedded.lead(1)
+    session = embedded.make_store()
+    assert isinstance(session, EmbeddedStore)
+    two = embedded.member(2, store=FinalizingStore(session.tree))
+    with pytest.raises(ConfigError, match="level 6; this release knows up to 5"):
+        two.agent.start(WAIT_S)
+    assert embedded.outsider().children("/brokers/ids") == ["1"]
+
+
+def test_rule_15_a_broker_of_an_earlier_release_is_not_counted_in(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = cluster.lead(1)
+    data = text(cluster.outsider(), "/brokers/ids/1")
+    for broker_id, level in ((7, 4), (8, 5)):
+        other = data.replace('"max_version":5', f'"max_version":{level}')
+        cluster.outsider().create(f"/brokers/ids/{broker_id}", other.encode())
+    assert list(one.wait_image(lambda image: 8 in image.brokers).brokers) == [1, 8]
+    assert "broker_ignored broker=7 reason=its release reads formats up to level 4" in caplog.text
+    one.agent.stop()
+    two = cluster.lead(2)
+    assert list(two.images[-1].brokers) == [2, 8], "nor by the next controller"
+
+
 def test_rule_15_a_cluster_of_formats_before_the_last_release_is_refused(cluster: Cluster) -> None:
     cluster.outsider().create("/cluster/id", b'{"version":"1","id":"c"}', make_parents=True)
     one = cluster.member(1)
