@@ -142,16 +142,17 @@ class Leader:
         self._epoch_start = epoch_start
         self._lag_ms = lag_ms
         self._replicas: frozenset[int] = frozenset(replicas)
-        self._followers = {replica: FollowerState(now_ms) for replica in self._replicas if replica != broker_id}
-        self.has_followers = True
+        self.isr = frozenset(isr)
+        # An assignment that somebody edited in the store may lack a member; it goes from the ISR like one that is late.
+        known = self._replicas | self.isr
+        self._followers = {one: FollowerState(now_ms) for one in known if one != broker_id}
+        self.has_followers = bool(self._followers)
         self.factor = len(self._replicas) if factor is None else factor
         self.want_isr(min_isr)
-        self.isr = frozenset(isr)
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.pending: IsrChange | None = None
         self.cannot_write = False
-        self.has_followers = bool(self._followers) or not self.isr <= {broker_id}
 
     def want_isr(self, min_isr: int) -> None:
         """Take a new `min.insync.replicas`."""

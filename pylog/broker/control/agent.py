@@ -524,6 +524,9 @@ class ClusterAgent:
         self._is_stopping.set()
         self._take(0)
         self._refuse_commands()
+        if failure is not None:
+            # Before the session ends: others may lead at once, while this broker is still handing over.
+            self._tell_session(SessionState.LOST)
         try:
             self._store.close()
         except PylogError as error:

@@ -62,6 +62,15 @@ def test_a_deposed_leader_told_its_successors_state_stands_still() -> None:
     assert one.wanted_change(3, 10, LAG_MS + 2) is not None
 
 
+def test_a_member_that_an_edited_assignment_lacks_leaves_the_isr() -> None:
+    one = leader(isr=(1, 2, 4))
+    one.fetched(2, 20, 10, 10, now_ms=1)
+    assert one.high_watermark(3, 10) == 3
+    assert one.has_followers
+    one.fetched(2, 20, 10, 10, now_ms=LAG_MS + 1)
+    assert one.wanted_change(3, 10, LAG_MS + 1) == IsrChange(((1, -1), (2, 20)), 7)
+
+
 def test_a_joining_replica_counts_from_sending() -> None:
     one = leader(isr=(1, 2))
     one.fetched(2, 20, 10, 10, now_ms=1)

@@ -951,6 +951,7 @@ def test_a_broken_journal_ends_the_agent_and_says_so(tmp_path: Path) -> None:
         one.create_topics([NewTopic("t")]).result(WAIT_S)
     failure = one.wait(lambda: next((what for what in one.told if isinstance(what, PylogError)), None))
     assert isinstance(failure, StorageError)
+    assert one.told.index(SessionState.LOST) < one.told.index(failure), "it leads nothing more before it ends"
     cluster.close()
 
 
