@@ -53,15 +53,17 @@ class Flusher:
             self._loop.call_soon(self._look)
         self._appended.add(log)
 
-    async def sync(self, logs: Iterable[Log]) -> None:
+    async def sync(self, logs: Iterable[Log], *, always: bool = False) -> None:
         """Wait until what flushing *logs* hold now is synced, whether it was due or not: for a follower's progress.
+
+        With *always* also what those hold that no `flush.*` asks for.
 
         Raises:
             ApiError: no room or no descriptor for a file: nothing is known to be synced; try again.
         """
         for log in logs:
             end_offset = log.log_end_offset
-            while log.is_flushing and log.recovery_point < end_offset and log.offline is None:
+            while (always or log.is_flushing) and log.recovery_point < end_offset and log.offline is None:
                 if not self._begin(log):
                     break
                 # Shielded: others count on this sync, whatever becomes of who waits here.

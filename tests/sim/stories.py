@@ -416,6 +416,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         members.rebalance_at_a_coordinator_that_has_not_heard,
         tails.lose_power_where_a_cut_ended_a_segment,
         tails.cut_power_before_a_follower_has_synced,
+        tails.lose_power_after_a_move,
         tails.lose_power_after_retention_emptied_a_log,
         beginnings.repeat_a_trimmed_batch_at_a_replica_that_began_anew,
         beginnings.repeat_a_trimmed_batch_after_a_move,

@@ -8,6 +8,7 @@ from pylog.errors import ErrorCode
 from pylog.log.checkpoint import LEADER_EPOCHS
 from pylog.log.log import Log
 from pylog.wire.records import Record, encode_batch
+from tests.sim import clients
 from tests.sim.stage import CONTROLLER, FOLLOWER, KEY, LEADER, PATIENCE_S, Stage
 from tests.sim.world import CURRENT, Violation
 
@@ -97,6 +98,27 @@ async def cut_power_before_a_follower_has_synced(stage: Stage) -> None:
     await asyncio.sleep(1.0)
     stage.start(LEADER)
     await writing
+    await stage.settle()
+
+
+async def lose_power_after_a_move(stage: Stage) -> None:
+    """A partition is moved from one broker to another, and when the first has deleted it, the other loses power."""
+    stage.checks.expect_any_replica_count()
+    await clients.move_once(stage.client, CONTROLLER, KEY, [LEADER])
+    await stage.until(lambda: stage.checks.states[KEY].isr == (LEADER,), "one broker has it")
+    await stage.until(lambda: stage.partition(FOLLOWER) is None, "the other has deleted it")
+    await stage.write(20)
+    await clients.move_once(stage.client, CONTROLLER, KEY, [FOLLOWER])
+    await stage.until(lambda: stage.checks.states[KEY].isr == (FOLLOWER,), "it has moved")
+    await stage.until(lambda: stage.log(LEADER) is None, "the first has deleted it")
+    stage.cluster.cut_power(stage.host(FOLLOWER), to_the_last_sync=True)
+    stage.start(FOLLOWER)
+    await stage.until(lambda: stage.log(FOLLOWER) is not None and stage.leader() == FOLLOWER, "the other leads again")
+    log = stage.log(FOLLOWER)
+    assert log is not None
+    if log.log_end_offset != 20:
+        raise Violation("acknowledged records survive", f"a move left {log.log_end_offset} records of 20")
+    await stage.write(3, "later")
     await stage.settle()
 
 

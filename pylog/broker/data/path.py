@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pylog.broker.clock import steady_ms, wall_ms
 from pylog.broker.data.acks import Acknowledgements
@@ -111,7 +112,7 @@ class DataPath:
             keys=keys,
             broker_epoch=broker_epoch,
             ask_isr=ask_isr,
-            sync=self.flusher.sync,
+            sync=partial(self.flusher.sync, always=True),
             throttles=self._throttles,
         )
 

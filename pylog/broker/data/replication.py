@@ -19,7 +19,9 @@ from pylog.broker.data.peers import PeerClient
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.tasks import Tasks
 from pylog.cluster.controller import IsrRequest, IsrResult
+from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import Key, NodeAddress, Offset
@@ -60,6 +62,23 @@ _Place = tuple[UUID, int]
 _Answered = tuple[Partition, FetchPartition, FetchResult[memoryview]]
 
 
+@dataclass(slots=True)
+class _Arrival:
+    """A replica that a move adds here, until it is in sync: those that leave then delete what they have.
+
+    Attributes:
+        leader_epoch: of the leader that told *high_watermark*.
+        high_watermark: of the leader, who lets nobody into the ISR that has less.
+        is_syncing: what was copied is being synced.
+        is_lasting: that has happened.
+    """
+
+    leader_epoch: int = -1
+    high_watermark: Offset = 0
+    is_syncing: bool = False
+    is_lasting: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
     """The settings of followers' fetches; see `pylog.broker.settings`."""
@@ -97,7 +116,7 @@ class Replication:
             keys: by which brokers know each other.
             broker_epoch: epoch of our registration; -1 without one.
             ask_isr: brings changes to the controller and returns its answers, in order.
-            sync: waits until logs with `flush.messages` or `flush.ms` are synced.
+            sync: waits until what logs hold now is synced.
             throttles: what may be fetched of partitions that catch up.
         """
         self._broker_id = broker_id
@@ -112,6 +131,8 @@ class Replication:
         self._fetchers: dict[int, _Fetcher] = {}
         self._isr_rests_ms: dict[_Place, int] = {}
         self._refused: set[_Place] = set()  # followed, and the disk has not taken what came last
+        self._arrivals: dict[_Place, _Arrival] = {}
+        self._arriving: frozenset[Key] = frozenset()
         self._watched: dict[Key, None] = {}
         self._turns: Iterator[Key] = iter(())
         partitions.subscribe(self._watch)
@@ -143,6 +164,10 @@ class Replication:
             is_followed = partition.leading is None and partition.leader in image.brokers and not partition.is_offline
             if is_followed and partition.leader != self._broker_id:
                 wanted.setdefault(partition.leader, {})[partition.key] = partition
+        self._arriving = arriving_keys(image, self._broker_id)
+        if self._arriving or self._arrivals:
+            places = (_place(one) for one in self._partitions if one.key in self._arriving)
+            self._arrivals = {place: self._arrivals.get(place) or _Arrival() for place in places}
         if self._refused:
             self._refused &= {_place(one) for partitions in wanted.values() for one in partitions.values()}
         for broker_id in self._fetchers.keys() - wanted.keys():
@@ -173,6 +198,8 @@ class Replication:
         log = partition.log
         if log is None or log.offline is not None:
             return None
+        if self._arriving and partition.key in self._arriving and not self._may_arrive(partition, log):
+            return None
         max_bytes = self._throttles.most(partition, self._config.replica_fetch_max_bytes)
         if not max_bytes:
             return None
@@ -187,9 +214,35 @@ class Replication:
             partition.topic_id.bytes,
         )
 
-    def throttled(self, keys: Iterable[Key]) -> Iterable[Key]:
+    def _may_arrive(self, partition: Partition, log: Log) -> bool:
+        """Whether the leader may hear how far a replica has come that a move adds, since that is on the disk.
+
+        With the fetch that brings it into the ISR the move may be over, and who leaves deletes at once.  So all that
+        was copied is synced before; what comes after that is as safe as with any other replica.  The fetches of other
+        partitions do not wait for it.
+        """
+        arrival = self._arrivals.get(_place(partition))
+        if arrival is None or arrival.is_lasting or _synced_end(log) >= log.log_end_offset:
+            return True
+        is_behind = log.log_end_offset < arrival.high_watermark and arrival.leader_epoch == partition.leader_epoch
+        if not is_behind and not arrival.is_syncing:
+            arrival.is_syncing = True
+            self._tasks.spawn(self._sync_copy(arrival, log))
+        return is_behind
+
+    async def _sync_copy(self, arrival: _Arrival, log: Log) -> None:
+        end_offset = log.log_end_offset
+        try:
+            await self._sync([log])
+            arrival.is_lasting = _synced_end(log) >= end_offset
+        except OutOfDescriptors as error:
+            _logger.warning("sync put off partition=%s reason=%s", log.topic_partition, error)
+        finally:
+            arrival.is_syncing = False
+
+    def unsettled(self, keys: Iterable[Key]) -> Iterable[Key]:
         """Return those of *keys* of which more or less may be fetched at any moment."""
-        followed = self._throttles.followed
+        followed = self._throttles.followed | self._arriving if self._arriving else self._throttles.followed
         return followed.intersection(keys) if followed else ()
 
     def write_starts(self) -> None:
@@ -324,6 +377,9 @@ class Replication:
             self._throttles.fetched(partition, result.records_bytes)  # by what we had when we asked
             log.append_as_follower(result.records, wall_ms())
             self._bytes.value += result.records_bytes
+        arrival = self._arrivals.get(_place(partition)) if self._arrivals else None
+        if arrival is not None:
+            arrival.leader_epoch, arrival.high_watermark = partition.leader_epoch, result.high_watermark
         self._partitions.follow(partition, result.high_watermark)
         # Only then: the leader's log may begin above the high watermark that we knew, though never above its own.
         if result.log_start_offset > log.log_start_offset:
@@ -354,6 +410,8 @@ class Replication:
             found.log_start_offset,
         )
         self._truncations.value += 1
+        if _place(partition) in self._arrivals:
+            self._arrivals[_place(partition)] = _Arrival()  # everything is copied again
         log.truncate_fully_and_start_at(found.log_start_offset, found.producers)
         # After the log is empty: killed before, it begins anew once more.
         log.tombstones.take_over(found.removed_tombstone, partition.leader_epoch, found.removing_pass)
@@ -593,7 +651,7 @@ class _Fetcher:
         if owner.broker_epoch != self._broker_epoch:
             self._broker_epoch = owner.broker_epoch
             self._feed.forget()  # the leader has to hear for each partition that this is another registration
-        self._feed.doubt(owner.throttled(self._partitions))
+        self._feed.doubt(owner.unsettled(self._partitions))
         self._feed.doubt(self._unwritten)
         self._unwritten = {key: one for key, one in self._unwritten.items() if _begins_unwritten(one)}
         self._at_request = self._partitions
@@ -723,6 +781,22 @@ def _begins_unwritten(partition: Partition) -> bool:
     """Whether a start after a power cut may show records that were deleted."""
     log = partition.log
     return log is not None and log.start_on_disk < log.log_start_offset
+
+
+def _synced_end(log: Log) -> Offset:
+    """Return up to where *log* is on the disk; one that began above what was synced has nothing below its start."""
+    return max(log.recovery_point, log.log_start_offset)
+
+
+def arriving_keys(image: ClusterImage, broker_id: int) -> frozenset[Key]:
+    """Return the partitions that are being moved to *broker_id*, where it is not in sync yet."""
+    return frozenset(
+        (name, number)
+        for name, topic in image.topics.items()
+        if topic.moves
+        for number, move in topic.moves.items()
+        if broker_id in move.adding and broker_id not in topic.partitions[number].isr
+    )
 
 
 def _place(partition: Partition) -> _Place:
