@@ -190,6 +190,7 @@ class SecuredBroker(BrokerProcess):
 
     Attributes:
         authority: the authority's certificate, in PEM: what clients trust.
+        key_store: the broker's key and certificate, in PEM; other servers of a test on loopback may have them too.
     """
 
     def __init__(
@@ -223,8 +224,8 @@ class SecuredBroker(BrokerProcess):
         self._admin = admin
         super().__init__(directory, host=_LOOPBACK, port=port, config_file=directory / "broker.json")
         (self.data_dir / "store").mkdir(parents=True, exist_ok=True)
-        self._key_store = directory / "server.pem"
-        _write_secret(self._key_store, _certificates(self.authority))
+        self.key_store = directory / "server.pem"
+        _write_secret(self.key_store, _certificates(self.authority))
         self._settings = {
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
@@ -262,7 +263,7 @@ class SecuredBroker(BrokerProcess):
             "host": self._host,
             "port": self._port,
             "security.protocol": "SASL_SSL",
-            "ssl.keystore.location": str(self._key_store),
+            "ssl.keystore.location": str(self.key_store),
         }
         document = {
             "version": 1,
