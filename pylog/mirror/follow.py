@@ -12,6 +12,7 @@ from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.offsets import MapKey, OffsetMap
 from pylog.mirror.plan import HEADROOM_BYTES, MAX_MESSAGE, Alter, Create, Grow, Topic, changes, chosen
 from pylog.model import Offset, TopicPartition
+from pylog.wire.records import check_stored_batch, iter_batches
 
 MAX_BATCH_BYTES = 1_000_000
 """Of what is sent, whatever a topic would take."""
@@ -105,6 +106,21 @@ def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[T
     retry = RawConfig(retry_ms=int(cluster.connection.timeout_s * 1000))
     with RawClient(cluster.connection.bootstrap, retry, cluster.connection.security()) as client:
         return {partition: end for partition, end in client.epoch_ends(epochs).items() if end >= 0}
+
+
+def last_offset_of_batch(cluster: Cluster, partition: TopicPartition, offset: Offset) -> Offset | None:
+    """Return the last offset of the stored batch that holds *offset*; None if no whole batch there does.
+
+    Raises:
+        PylogError: the cluster does not answer, or the batch is damaged.
+    """
+    retry = RawConfig(retry_ms=int(cluster.connection.timeout_s * 1000))
+    with RawClient(cluster.connection.bootstrap, retry, cluster.connection.security()) as client:
+        view = client.fetch({partition: offset})[partition].records
+        for position, header in iter_batches(view):
+            if header.base_offset <= offset <= header.last_offset:
+                return check_stored_batch(view, position).last_offset
+    return None
 
 
 def topic_ids(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:

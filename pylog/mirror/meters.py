@@ -132,6 +132,14 @@ class Meters:
             topic=topic,
         ).add()
 
+    def left_out(self, topic: str, count: int) -> None:
+        """Note offsets whose records can be neither sent nor parked."""
+        self._metrics.counter(
+            "pylog_mirror_left_out_total",
+            "Offsets whose records could be neither unpacked nor sent nor parked; the target lacks them.",
+            topic=topic,
+        ).add(count)
+
     def saw_end(self, partition: TopicPartition, end: Offset, at_ms: int) -> None:
         """Note the source's end of a partition."""
         with self._lock:

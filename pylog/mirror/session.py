@@ -42,6 +42,10 @@ _READ_S = 0.1
 _ANSWER_S = 20.0
 _CLOSE_S = 10.0
 _TRIED_FLUSH_S = 0.2
+_MAX_RECORD_BYTES = 1_000_000_000
+"""Of one record, unpacked: the most that librdkafka's `message.max.bytes` allows."""
+_WIDE_KBYTES = (1 << 21) - 1
+"""Buffer of the producer for single records that are larger than `buffered_bytes`: librdkafka's limit."""
 _MARKS = (ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER)
 _NO_COMMIT = (
     KafkaError._NO_OFFSET,
@@ -143,20 +147,9 @@ class Session:
         self._checkpoint_s = time.monotonic()
         self._scout = scout
         self._batch_bytes = scout.batch_bytes
-        self._producer = _Producer(
-            config.target.connection.librdkafka(
-                acks="all",
-                enable__idempotence=True,
-                compression__type="lz4",
-                linger__ms=20,
-                message__timeout__ms=0,
-                batch__size=self._batch_bytes,
-                queue__buffering__max__kbytes=max(1, config.buffered_bytes >> 10),
-                queue__buffering__max__messages=200_000,
-                message__max__bytes=1_000_000_000,
-                on_delivery=self._delivered,
-            )
-        )
+        self._producer = self._new_producer(max(1, config.buffered_bytes >> 10))
+        self._wide: _Producer | None = None
+        self._passed: dict[TopicPartition, int] = {}
         self._consumer = _Consumer(
             config.source.connection.librdkafka(
                 group__id=config.group,
@@ -199,7 +192,25 @@ class Session:
             self._forget(list(self._flights))
             # What is still under way may arrive: it is sent again, and counted as a copy.
             self._producer.purge()
+            if self._wide is not None:
+                self._wide.purge()
             self._close()
+
+    def _new_producer(self, buffered_kbytes: int) -> _Producer:
+        return _Producer(
+            self._config.target.connection.librdkafka(
+                acks="all",
+                enable__idempotence=True,
+                compression__type="lz4",
+                linger__ms=20,
+                message__timeout__ms=0,
+                batch__size=self._batch_bytes,
+                queue__buffering__max__kbytes=buffered_kbytes,
+                queue__buffering__max__messages=200_000,
+                message__max__bytes=_MAX_RECORD_BYTES,
+                on_delivery=self._delivered,
+            )
+        )
 
     def _close(self) -> None:
         """Leave the group, without waiting for ever for a source that does not answer: librdkafka would."""
@@ -229,6 +240,8 @@ class Session:
                 self._jump(TopicPartition(str(record.topic()), int(record.partition() or 0)))
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 pass  # deleted at the source; the scout tells when the list changes
+            elif error.code() == KafkaError._BAD_COMPRESSION:
+                self._leave_out(record)
             elif error.fatal() or not error.retriable():
                 raise translate(error, self._config.source.connection)
 
@@ -254,6 +267,41 @@ class Session:
         if self._waiting or not self._send(end, None):
             self._waiting.append((end, None))
 
+    def _leave_out(self, failed: Message) -> None:
+        """Leave out a batch that cannot be unpacked, or unpacks to more than librdkafka takes; it never will be.
+
+        It would keep every topic of this mirror waiting, and whoever may write one of them can write such a batch.
+        """
+        partition, offset = TopicPartition(str(failed.topic()), int(failed.partition() or 0)), int(failed.offset() or 0)
+        error = failed.error()
+        assert error is not None
+        flight = self._flights.get(partition)
+        if flight is None or offset < self._passed.get(partition, 0):
+            return  # told again before the consumer went on
+        # The error names the batch's first offset, of which the log start may have passed some.
+        first = max(offset, flight.next_source)
+        last = follow.last_offset_of_batch(self._config.source, partition, first)
+        if last is None:
+            raise translate(error, self._config.source.connection)
+        self._tell_left_out(partition, first, last, error.str())
+        self._passed[partition] = last + 1
+        self._consumer.seek(_TopicPartition(*partition, last + 1))
+        passed = KafkaError(KafkaError._PARTITION_EOF)
+        self._reach_end(Message(topic=partition.topic, partition=partition.partition, offset=last + 1, error=passed))
+
+    def _tell_left_out(self, partition: TopicPartition, first: int, last: int, reason: str) -> None:
+        self._meters.left_out(partition.topic, last + 1 - first)
+        self._notices.tell(
+            time.monotonic(),
+            "error",
+            "left_out",
+            about=str(partition),
+            partition=partition,
+            first=first,
+            last=last,
+            reason=reason,
+        )
+
     def _send(self, record: Message, headers: Headers | None) -> bool:
         """Hand one record over, or pass it over if it has no headers; return False while the buffer is full."""
         topic, partition, offset = str(record.topic()), int(record.partition() or 0), int(record.offset() or 0)
@@ -273,16 +321,19 @@ class Session:
         except BufferError:
             if any(len(flight) for flight in self._flights.values()):
                 return False
-            # Nothing is under way that could make room.
-            limit, size = self._config.buffered_bytes, len(record)
-            raise SessionFailed(
-                f"{topic}-{partition} offset {offset}: {size} bytes do not fit into buffered_bytes, {limit}"
-            ) from None
+            # Nothing is under way that could make room: it is larger than the whole buffer.
+            return self._send_alone(record, headers)
+        except KafkaException as exception:
+            _check_too_large(exception)
+            return self._send_alone(record, headers)
         self._flights[TopicPartition(topic, partition)].send(offset)
         return True
 
     def _send_alone(self, record: Message, headers: Headers) -> bool:
-        """Send a record of a refused batch by itself and wait for the answer; park it if it is refused again."""
+        """Send a record by itself and wait for the answer: one of a refused batch, or larger than the buffer.
+
+        Park it if it is refused, and leave it out if it is refused there too: nothing else would ever come of it.
+        """
         partition, offset = TopicPartition(str(record.topic()), int(record.partition() or 0)), int(record.offset() or 0)
         flight = self._flights[partition]
         if len(flight):
@@ -295,22 +346,36 @@ class Session:
             follow.ensure_parked_topic(self._config)
             mark: Headers = [(PARKED_HEADER, parked_mark(partition, offset, error.str()))]
             parked, _ = self._produce_alone(TopicPartition(self._config.parked_topic, 0), record, [*headers, *mark])
-            if parked is not None:
-                raise SessionFailed(f"{partition} offset {offset} is refused, and cannot be parked: {parked.str()}")
-            self._meters.parked(partition.topic)
-            self._notices.tell(
-                time.monotonic(),
-                "error",
-                "parked",
-                about=partition.topic,
-                partition=partition,
-                offset=offset,
-                reason=error.str(),
-                topic=self._config.parked_topic,
-            )
+            if parked is None:
+                self._tell_parked(partition, offset, error)
+            else:
+                reason = f"{error.str()}; it cannot be parked: {parked.str()}"
+                self._tell_left_out(partition, offset, offset, reason)
             flight.skip(offset)
         self._suspects.discard(partition, offset)
         return True
+
+    def _tell_parked(self, partition: TopicPartition, offset: int, error: KafkaError) -> None:
+        self._meters.parked(partition.topic)
+        self._notices.tell(
+            time.monotonic(),
+            "error",
+            "parked",
+            about=partition.topic,
+            partition=partition,
+            offset=offset,
+            reason=error.str(),
+            topic=self._config.parked_topic,
+        )
+
+    def _alone(self, record: Message, headers: Headers) -> _Producer:
+        """Return the producer for one record that nothing else is sent beside."""
+        size = len(record.value() or b"") + len(record.key() or b"")
+        size += sum(len(name) + len(value or b"") for name, value in headers)
+        if size <= self._config.buffered_bytes >> 1:
+            return self._producer
+        self._wide = self._wide or self._new_producer(_WIDE_KBYTES)
+        return self._wide
 
     def _produce_alone(self, place: TopicPartition, record: Message, headers: Headers) -> tuple[KafkaError | None, int]:
         """Send one record and wait; return why it is refused, or the offset that it has.
@@ -320,21 +385,25 @@ class Session:
         """
         answers: list[tuple[KafkaError | None, int]] = []
         is_sent = False
+        producer = self._alone(record, headers)
         deadline = time.monotonic() + self._config.flush_s
         while not answers and time.monotonic() < deadline:
             with contextlib.suppress(BufferError):  # until those of other partitions have made room
                 if not is_sent:
-                    self._producer.produce(
-                        place.topic,
-                        record.value(),
-                        record.key(),
-                        place.partition,
-                        headers=headers,
-                        timestamp=max(0, record.timestamp()[1]),
-                        on_delivery=lambda error, sent: answers.append((error, int(sent.offset() or 0))),
-                    )
+                    try:
+                        producer.produce(
+                            place.topic,
+                            record.value(),
+                            record.key(),
+                            place.partition,
+                            headers=headers,
+                            timestamp=max(0, record.timestamp()[1]),
+                            on_delivery=lambda error, sent: answers.append((error, int(sent.offset() or 0))),
+                        )
+                    except KafkaException as exception:
+                        return _check_too_large(exception), 0
                     is_sent = True
-            self._producer.flush(_TRIED_FLUSH_S)
+            producer.flush(_TRIED_FLUSH_S)
         if not answers:
             raise SessionFailed(f"the target took nothing for {self._config.flush_s:g} s")
         error, offset = answers[0]
@@ -505,6 +574,7 @@ class Session:
 
     def _begin(self, partition: TopicPartition, start: int, complete_ms: int | None, epoch: int | None = None) -> None:
         self._flights[partition] = Flight(start, epoch)
+        self._passed.pop(partition, None)
         self._committed[partition] = start
         self._meters.begin(partition, start, complete_ms)
 
@@ -626,3 +696,15 @@ class Session:
     def _noted(self, error: KafkaError | None, _record: Message) -> None:
         if error is not None:
             self._notices.tell(time.monotonic(), "warning", "not_noted", reason=error.str())
+
+
+def _check_too_large(exception: KafkaException) -> KafkaError:
+    """Return why librdkafka did not take a record that is larger than it can send.
+
+    Raises:
+        KafkaException: that is not the reason.
+    """
+    error = error_of(exception)
+    if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        raise exception
+    return error

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer
+from confluent_kafka import Producer as _Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -455,6 +456,43 @@ def test_a_record_that_the_target_refuses_is_parked_and_the_others_go_on(
     headers = [name for one in offline.records(topic)[0] for name, _ in one.headers]
     assert "pylog.parked" not in headers
     assert headers.count("pylog.origin.offset") == len(offline.records(topic)[0])
+
+
+def test_a_small_record_that_unpacks_to_much_stops_no_topic(
+    tmp_path: Path, live: Datacenter, offline: Datacenter, topic: str
+) -> None:
+    """One larger than the mirror's buffer arrives; one larger than librdkafka unpacks is left out, and counted."""
+    live.create(topic, partitions=1)
+    live.send(topic, numbered(0, 5), partitions=1)
+    first = send_zeros(live, topic, "gzip", 70 << 20)
+    live.send(topic, numbered(5, 10), partitions=1)
+    last = send_zeros(live, topic, "zstd", 120 << 20)
+    live.send(topic, numbered(10, 15), partitions=1)
+    assert (first, last) == (5, 11)
+    with Mirror(tmp_path, live, offline, topic) as mirror:
+        wait_until(lambda: mirror.has_caught_up(topic, 1), lambda: mirror.log)
+        assert mirror.sample("pylog_mirror_left_out_total", topic) == 1
+        assert f"event=left_out partition={topic}-0 first=11 last=11" in mirror.log
+        assert "session_ended" not in mirror.log
+        assert mirror.stop() == 0
+    values = first_copies(offline.values(topic)[0])
+    assert values == [*numbered(0, 5), bytes(70 << 20), *numbered(5, 15)]
+
+
+def send_zeros(datacenter: Datacenter, topic: str, codec: str, size: int) -> int:
+    """Produce one record of zeros, packed; return its offset."""
+    offsets: list[int] = []
+    producer = _Producer(
+        {
+            "bootstrap.servers": datacenter.bootstrap,
+            "compression.type": codec,
+            "message.max.bytes": 1_000_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+    )
+    producer.produce(topic, bytes(size), partition=0, on_delivery=lambda _, sent: offsets.append(sent.offset() or 0))
+    assert producer.flush(60) == 0
+    return offsets[0]
 
 
 def test_topics_of_one_partition_are_shared_too(

@@ -1,5 +1,6 @@
 """What a session takes for arrived, with librdkafka's own queues and nobody at the other end."""
 
+import io
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ from pylog.audit.places import ORIGIN_HEADER, ORIGIN_OFFSET_HEADER
 from pylog.client.connection import Connection
 from pylog.daemon.notices import Notices
 from pylog.metrics import Metrics
+from pylog.mirror import follow
+from pylog.mirror import session as module
 from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.meters import Meters
 from pylog.mirror.offsets import MapKey, OffsetMap
@@ -29,6 +32,7 @@ def session() -> Iterator[Session]:
         topics=("clicks",),
         group="mirror",
         buffered_bytes=BUFFER_BYTES,
+        flush_s=0.2,
     )
     meters, notices = Meters(Metrics()), Notices()
     relay = Relay("live", "offline")
@@ -75,9 +79,25 @@ def test_the_end_of_a_partition_is_reached_though_its_last_offset_holds_no_recor
     assert session._flights[OTHER].next_source == 3
 
 
-def test_a_record_that_never_fits_is_named_instead_of_waited_for(session: Session) -> None:
-    with pytest.raises(SessionFailed, match=f"clicks-1 offset 7: {2 * BUFFER_BYTES} bytes do not fit"):
+def test_a_record_larger_than_the_buffer_is_sent_by_itself(session: Session) -> None:
+    with pytest.raises(SessionFailed, match=r"the target took nothing for 0\.2 s"):
         session._take(record(OTHER, 7, 2 * BUFFER_BYTES))
+    assert session._wide is not None
+
+
+def test_a_record_larger_than_any_client_sends_is_left_out_and_counted(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_RECORD_BYTES", 20_000)
+    monkeypatch.setattr(follow, "ensure_parked_topic", lambda config: None)
+    session._producer = session._new_producer(BUFFER_BYTES >> 10)
+    session._notices = Notices(told := io.StringIO())
+    session._take(record(OTHER, 7, 30_000))
+    session._take(record(OTHER, 8, 2 * BUFFER_BYTES))
+    assert session._flights[OTHER].next_source == 9
+    left_out = [line for line in session._meters._metrics.render().splitlines() if "left_out" in line]
+    assert left_out[-1] == 'pylog_mirror_left_out_total{topic="clicks"} 2'
+    assert "event=left_out partition=clicks-1 first=7 last=7" in told.getvalue()
 
 
 def test_a_batch_that_is_refused_leaves_its_records_to_be_sent_one_by_one(session: Session) -> None:
