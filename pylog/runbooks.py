@@ -600,6 +600,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "TOPIC --set retention.ms=604800000`.",
         verify="The alert does not come again; the report of new windows is complete.",
     ),
+    "PylogMirrorLeftOut": Runbook(
+        what="the mirror on HOST left out records of TOPIC, which no client could unpack or send",
+        look="`journalctl -u pylog-mirror --grep left_out` on HOST names partition, first and last offset, and the "
+        "reason. `pylog consume TOPIC --bootstrap SOURCE --partition N --from FIRST --exit` tries to read them.",
+        decide="Such a batch unpacks to more than clients take, about 60 to 100 MB, or not at all. A producer does "
+        "not make one by accident. The target lacks these offsets; the source has them until its retention takes them.",
+        act="Find the user who writes TOPIC: `pylog acl list`. Take the right away, or have the producer send smaller "
+        "batches, and send what was in these again.",
+        verify="The metric `pylog_mirror_left_out_total` stands still.",
+    ),
     "PylogMirrorParked": Runbook(
         what="the target of the mirror on HOST refused records of TOPIC, which are parked",
         look="On a host of the mirror, `pylog mirror resend --config /etc/pylog/mirror.yml` lists what is parked: "
