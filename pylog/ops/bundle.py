@@ -40,7 +40,7 @@ PATTERNS = (
 )
 """Files of a host; the cluster's secret is none of them."""
 
-SECRETS = "cat /etc/pylog/*.secret 2>/dev/null; true"
+SECRETS = "cat /etc/pylog/*.secret /etc/pylog/backup.key 2>/dev/null; true"
 """What must not be in the bundle, wherever it leaked to; asked of the host, for an inventory may hold but a lookup."""
 
 COMMANDS = {

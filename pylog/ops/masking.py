@@ -13,7 +13,10 @@ MASK = "***"
 SHORTEST = 6
 """A shorter value is no secret, and would be masked inside of words."""
 
-_NAME = r"(?:passwo?r?d|passphrase|secret|token|credential|api[_-]?key|private[_-]?key|stored_key|server_key|salt)"
+_NAME = (
+    r"(?:passwo?r?d|passphrase|secret|token|credential|api[_-]?key|private[_-]?key|stored_key|server_key|backup_keys?"
+    r"|salt)"
+)
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 # What names a place and not the secret itself stays readable: cluster_secret_file: /etc/pylog/cluster.secret
 _ASSIGNED = re.compile(

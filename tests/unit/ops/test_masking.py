@@ -84,3 +84,9 @@ def test_a_bundle_has_none_of_the_planted() -> None:
 
 def test_files_that_could_not_be_read_are_there_as_they_came() -> None:
     assert members("live1", {"files": "Traceback"}) == {"live1/files.txt": "Traceback"}
+
+
+def test_keys_of_backups_are_secrets_of_the_inventory() -> None:
+    key = "5d41402abc4b2a76b9719d911017c592"
+    assert secrets_of([{"backup_keys": [key], "backup_count": "fourteen"}]) == {key}
+    assert key not in mask(f"backup_keys: {key}\n")
