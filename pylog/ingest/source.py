@@ -250,7 +250,7 @@ class _TaskReader:
                 options.mode,
                 options.security,
                 options.isolation_level,
-                _subject(options),
+                _subject(options) if options.registry else None,
             )
             for share in plan.gather(pieces, least, options.max_records_per_partition)
         ]

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer as _Consumer
 from confluent_kafka import Producer as _Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
-from pylog.audit.places import ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER
+from pylog.audit.places import ORIGIN_HEADER, ORIGIN_ID_HEADER, ORIGIN_OFFSET_HEADER, offset_of
 from pylog.client.admin.cluster import Admin
 from pylog.client.connection import error_of, translate
 from pylog.client.consumer import QUEUE_BACKOFF_MS
@@ -109,7 +109,7 @@ def original_offset(record: Message) -> int:
     """Return the offset that a copy's headers say it has where it was first written; 0, the lowest, if they do not."""
     marks: Headers = record.headers() or []  # type: ignore[assignment]  # the stub says what `produce` takes
     found = dict(marks).get(ORIGIN_OFFSET_HEADER)
-    return int(found) if isinstance(found, bytes) and found.isdigit() else 0
+    return (offset_of(found) if isinstance(found, bytes) else None) or 0
 
 
 class Session:

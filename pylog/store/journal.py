@@ -188,7 +188,8 @@ class Journal:
             if self._path.exists():
                 # A command of root may open the store of a broker that runs as another user.
                 owner = self._path.stat()
-                os.fchown(fd, owner.st_uid, owner.st_gid)
+                if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
+                    os.fchown(fd, owner.st_uid, owner.st_gid)
             _write_all(fd, content)
             os.fsync(fd)
         except OSError:

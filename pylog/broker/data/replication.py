@@ -21,7 +21,6 @@ from pylog.broker.tasks import Tasks
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage
 from pylog.errors import ApiError, ErrorCode, ProtocolError, StorageError
-from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import Key, NodeAddress, Offset
@@ -227,15 +226,17 @@ class Replication:
         is_behind = log.log_end_offset < arrival.high_watermark and arrival.leader_epoch == partition.leader_epoch
         if not is_behind and not arrival.is_syncing:
             arrival.is_syncing = True
-            self._tasks.spawn(self._sync_copy(arrival, log))
+            self._tasks.spawn(self._sync_copy(arrival, partition, log))
         return is_behind
 
-    async def _sync_copy(self, arrival: _Arrival, log: Log) -> None:
+    async def _sync_copy(self, arrival: _Arrival, partition: Partition, log: Log) -> None:
         end_offset = log.log_end_offset
         try:
             await self._sync([log])
-            arrival.is_lasting = _synced_end(log) >= end_offset
-        except OutOfDescriptors as error:
+            # What is not known to reach the high watermark of this leader epoch is a part of the copy: more is coming.
+            is_whole = arrival.leader_epoch == partition.leader_epoch and end_offset >= arrival.high_watermark
+            arrival.is_lasting = is_whole and _synced_end(log) >= end_offset
+        except (ApiError, StorageError) as error:
             _logger.warning("sync put off partition=%s reason=%s", log.topic_partition, error)
         finally:
             arrival.is_syncing = False
@@ -347,6 +348,7 @@ class Replication:
                 self._begin_anew(partition, log, result, beginning)
                 return result.diverging is not None  # else after a rest, so that two who disagree for ever do not spin
             if result.diverging is not None:
+                self._arrive_anew(partition)
                 self._cut(log, *result.diverging)
             elif result.error is _NONE:
                 self._append(partition, log, result)
@@ -385,6 +387,11 @@ class Replication:
         if result.log_start_offset > log.log_start_offset:
             log.delete_records_before(min(result.log_start_offset, log.high_watermark))
 
+    def _arrive_anew(self, partition: Partition) -> None:
+        """Have what is copied from now on synced again, where a move adds this replica."""
+        if _place(partition) in self._arrivals:
+            self._arrivals[_place(partition)] = _Arrival()
+
     def _cut(self, log: Log, leaders_epoch: int, leaders_end: int) -> None:
         offset = _meeting_offset(log, leaders_epoch, leaders_end)
         if offset < log.log_end_offset:
@@ -410,8 +417,7 @@ class Replication:
             found.log_start_offset,
         )
         self._truncations.value += 1
-        if _place(partition) in self._arrivals:
-            self._arrivals[_place(partition)] = _Arrival()  # everything is copied again
+        self._arrive_anew(partition)
         log.truncate_fully_and_start_at(found.log_start_offset, found.producers)
         # After the log is empty: killed before, it begins anew once more.
         log.tombstones.take_over(found.removed_tombstone, partition.leader_epoch, found.removing_pass)
@@ -789,13 +795,18 @@ def _synced_end(log: Log) -> Offset:
 
 
 def arriving_keys(image: ClusterImage, broker_id: int) -> frozenset[Key]:
-    """Return the partitions that are being moved to *broker_id*, where it is not in sync yet."""
+    """Return the partitions that are being moved and are to be on *broker_id*, where it is not in sync yet.
+
+    Also where it had one before: it may be copying all of it anew, onto an empty disk.
+    """
     return frozenset(
         (name, number)
         for name, topic in image.topics.items()
         if topic.moves
         for number, move in topic.moves.items()
-        if broker_id in move.adding and broker_id not in topic.partitions[number].isr
+        if broker_id not in move.removing
+        and broker_id in topic.partitions[number].replicas
+        and broker_id not in topic.partitions[number].isr
     )
 
 

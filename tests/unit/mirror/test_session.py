@@ -132,6 +132,7 @@ def test_a_copy_without_an_offset_of_its_own_counts_as_the_first_of_its_log() ->
     marks: list[tuple[str, str | bytes | None]] = [(ORIGIN_HEADER, b"offline"), (ORIGIN_OFFSET_HEADER, b"50")]
     assert original_offset(Message(headers=marks)) == 50
     assert original_offset(Message(headers=marks[:1])) == 0
+    assert original_offset(Message(headers=[marks[0], (ORIGIN_OFFSET_HEADER, b"9" * 5_000)])) == 0
 
 
 def test_a_session_does_not_commit_past_a_record_of_the_target_while_its_map_is_not_written(

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from pylog.broker.data.partitions import Partitions
 from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.replication import Replication, ReplicationConfig
@@ -11,6 +13,7 @@ from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import parse_broker_settings, typed
 from pylog.cluster.controller import IsrRequest, IsrResult
 from pylog.cluster.image import ClusterImage, Move, PartitionImage, TopicImage
+from pylog.errors import ApiError, ErrorCode, StorageError
 from pylog.log.directory import LogDirectory
 from pylog.log.log import Log
 from pylog.metrics import Metrics
@@ -31,6 +34,7 @@ class Arriving:
         image = ClusterImage(1, 1, "c", 2, {}, {"t": TopicImage("t", TOPIC_ID, {0: state}, moves=moves)})
         partitions.switch(image, partitions.prepare(image))
         self.syncs = 0
+        self.error: Exception | None = None
         self.may_sync = asyncio.Event()
         self.replication = Replication(
             OURS,
@@ -53,6 +57,8 @@ class Arriving:
     async def _sync(self, logs: Iterable[Log]) -> None:
         self.syncs += 1
         await self.may_sync.wait()
+        if self.error is not None:
+            raise self.error
         for log in logs:
             log.flush()
 
@@ -107,6 +113,14 @@ def test_the_high_watermark_of_an_earlier_leader_says_nothing_of_the_next_one(tm
         one.take(high_watermark=100)
         one.partition.leader_epoch += 1
         assert not one.asks()
+        one.may_sync.set()
+        await _turns()
+        assert one.asks(), "what the next one has is learned from its answer"
+        one.partition.leader_epoch -= 1
+        one.take(high_watermark=4)
+        assert not one.asks(), "what came since is synced too"
+        await _turns()
+        assert (one.syncs, one.asks()) == (2, True)
         await one.replication.stop()
 
     asyncio.run(arrive())
@@ -124,6 +138,24 @@ def test_a_copy_that_begins_anew_is_synced_anew(tmp_path: Path) -> None:
         assert one.asks(), "nothing is in it that could be synced"
         one.take(high_watermark=12)
         assert not one.asks()
+        await _turns()
+        assert (one.syncs, one.asks()) == (2, True)
+        await one.replication.stop()
+
+    asyncio.run(arrive())
+
+
+@pytest.mark.parametrize("error", [ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "full"), StorageError("damaged")])
+def test_a_sync_that_fails_is_put_off_and_ends_no_broker(tmp_path: Path, error: Exception) -> None:
+    async def arrive() -> None:
+        one = Arriving(tmp_path)
+        one.error = error
+        one.may_sync.set()
+        one.take(high_watermark=2)
+        assert not one.asks()
+        await _turns()
+        one.error = None
+        assert not one.asks(), "it is tried again"
         await _turns()
         assert (one.syncs, one.asks()) == (2, True)
         await one.replication.stop()
