@@ -64,7 +64,11 @@ def readable_variables(
 
 
 def judge_inventory(
-    hostvars: Mapping[str, Any], groups: Mapping[str, Iterable[str]], sources: Iterable[str], away: Iterable[str]
+    hostvars: Mapping[str, Any],
+    groups: Mapping[str, Iterable[str]],
+    sources: Iterable[str],
+    away: Iterable[str],
+    is_repair: bool = False,
 ) -> dict[str, Any]:
     """Return what `pylog.ops.preflight.verdict` says of an inventory and of the hosts that were read.
 
@@ -78,6 +82,7 @@ def judge_inventory(
         "hosts": hosts,
         "sources": list(sources),
         "away": list(away),
+        "is_repair": bool(is_repair),
         "now_ms": time.time_ns() // 1_000_000,
     }
     # As JSON's own types, which are all that Ansible keeps.

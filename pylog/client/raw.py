@@ -181,6 +181,7 @@ class RawClient:
         self._brokers: dict[int, NodeAddress] = {}
         self._topics: dict[str, Topic] = {}
         self._connections: dict[tuple[str, int], _Connection] = {}
+        self._silent: set[tuple[str, int]] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -497,15 +498,22 @@ class RawClient:
         return topics
 
     def _from_anyone(self, request: Request, version: int) -> memoryview:
-        """Ask the brokers known so far, then the bootstrap addresses, until one answers."""
+        """Ask the brokers known so far, then the bootstrap addresses, until one answers.
+
+        Those that did not answer last time come last: a host that is off costs the whole time-out at each question.
+        """
         addresses = [(broker.host, broker.port) for broker in self._brokers.values()]
         random.shuffle(addresses)
         failed: OSError | None = None
-        for address in dict.fromkeys([*addresses, *self._bootstrap]):
+        for address in sorted(dict.fromkeys([*addresses, *self._bootstrap]), key=self._silent.__contains__):
             try:
-                return self._ask(address, request.api_key, version, request.encode(version))
+                answer = self._ask(address, request.api_key, version, request.encode(version))
             except OSError as error:
+                self._silent.add(address)
                 failed = error
+            else:
+                self._silent.discard(address)
+                return answer
         assert failed is not None, "there is at least one bootstrap address"
         raise failed
 

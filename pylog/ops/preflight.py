@@ -754,14 +754,16 @@ def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, 
 def notes(question: Mapping[str, Any]) -> list[Finding]:
     """Return rows that stop nobody.
 
-    These are hosts that are away, judged by the inventory alone, and short secrets in use.
+    These are hosts that are away, judged by the inventory alone, short secrets in use, and, in a repair, backups that
+    are not encrypted.
     """
     remedy = "once it is back, run again without -e away"
     known = set(question.get("away", ())) & question["hosts"].keys()
     rows = [Finding(name, "away", "as -e away says", "not asked, counted as lost", remedy) for name in sorted(known)]
     hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
     short = [host for host in hosts if host.facts and short_secret(host, question["groups"])]
-    return rows + [_short(host, "change it: handbook, Another cluster secret") for host in short]
+    rows += [_short(host, "change it: handbook, Another cluster secret") for host in short]
+    return rows + ([*open_backups(hosts, question["groups"])] if question.get("is_repair") else [])
 
 
 def open_pages(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -774,7 +776,7 @@ def open_pages(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Find
     for what, name in names.items():
         text, _, port = str(host.variables.get(name, _LOOPBACK)).rpartition(":")
         listens = numeric(text.strip("[]"))
-        if listens is None or not listens.is_loopback:
+        if text != "localhost" and (listens is None or not listens.is_loopback):
             found = f"{what} at {text}:{port} would answer whoever reaches it, without login or encryption"
             remedy = "take it out, and reach the page by SSH, or by a proxy on its host that asks for a login"
             yield Finding(host.name, f"variable {name}", found, "an address of loopback", remedy)
@@ -823,7 +825,8 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
 
     Args:
         question: ``groups``: name -> hosts; ``hosts``: name -> variables, of the control machine as ``localhost`` too;
-            ``files``: names of its files of `group_vars`; ``away``: hosts that are in repair; ``now_ms``: the time.
+            ``files``: names of its files of `group_vars`; ``away``: hosts that are in repair; ``now_ms``: the time;
+            ``is_repair``: what a repair can do without stops nobody.
         roles: directory of the roles, for their specifications.
     """
     groups = question["groups"]
@@ -837,7 +840,8 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     now = dt.datetime.fromtimestamp(int(question.get("now_ms", 0)) / 1000, dt.UTC)
     named = {host.name: host for host in hosts}
     around += [*half_secured(hosts, groups), *passwords(named, groups), *authority(hosts, now)]
-    around += open_backups(hosts, groups)
+    if not question.get("is_repair"):
+        around += open_backups(hosts, groups)
     for host in hosts:
         around += [*certificates(host, named, groups, now), *open_pages(host, groups)]
     return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)

@@ -4,9 +4,12 @@ Apache's `avro` parses and compares reader with writer by the specification's ru
 """
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import avro.compatibility
@@ -32,6 +35,9 @@ MAX_PARTS = 20_000
 
 _KEPT = 64
 """Answers that are kept, so that what was computed before a lock is taken need not be computed under it."""
+
+_COMPARISONS_KEPT = 8_192
+"""The same of comparisons: four schemas are judged at a time, each against up to 1,000 versions."""
 
 
 Source: TypeAlias = tuple[str, tuple[str, ...]]
@@ -115,7 +121,40 @@ def check_valid(text: str, dependencies: tuple[str, ...]) -> None:
     _parse(text, dependencies)
 
 
-@lru_cache(maxsize=_KEPT)
+class _Comparisons:
+    """Answers by digests of what was compared: kept by the schemas themselves they might hold gigabytes of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[tuple[bytes, bytes, Level], tuple[str, ...]] = OrderedDict()
+
+    def get(self, new: Source, old: Source, level: Level) -> tuple[str, ...]:
+        key = _digest(new), _digest(old), level
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+        found = _misfits(new, old, level)
+        with self._lock:
+            self._answers[key] = found
+            if len(self._answers) > _COMPARISONS_KEPT:
+                self._answers.popitem(last=False)
+        return found
+
+
+def _digest(source: Source) -> bytes:
+    text, dependencies = source
+    found = blake2b(digest_size=16)
+    for part in (text, *dependencies):
+        data = part.encode("utf-8", "surrogatepass")
+        found.update(b"%d " % len(data))
+        found.update(data)
+    return found.digest()
+
+
+_comparisons = _Comparisons()
+
+
 def misfits(new: Source, old: Source, level: Level) -> tuple[str, ...]:
     """Return why *new* does not fit *old* under *level*, in words; nothing if it does.
 
@@ -124,6 +163,10 @@ def misfits(new: Source, old: Source, level: Level) -> tuple[str, ...]:
         old: text and dependencies.
         level: the direction counts; which versions are compared is the caller's choice.
     """
+    return _comparisons.get(new, old, level)
+
+
+def _misfits(new: Source, old: Source, level: Level) -> tuple[str, ...]:
     parsed_new, parsed_old = _parse(*new), _parse(*old)
     found: list[str] = []
     if level.must_read_old:

@@ -175,6 +175,13 @@ def _compare_all(registry: Registry, ask: Ask, schema: Schema) -> changes.Compar
     return changes.comparisons(registry, ask.path["subject"], schema, None)
 
 
+def _compare_new(registry: Registry, ask: Ask, schema: Schema) -> changes.Comparisons:
+    """A schema that is there already, as at each start of a producer, is compared with nothing."""
+    subject = ask.path["subject"]
+    is_known = any(one.schema == schema for one in registry.live(subject))
+    return changes.comparisons(registry, subject, schema, () if is_known else None)
+
+
 def _compare_none(registry: Registry, ask: Ask, schema: Schema) -> changes.Comparisons:
     return changes.comparisons(registry, ask.path["subject"], schema, ())
 
@@ -186,7 +193,7 @@ def _compare_one(registry: Registry, ask: Ask, schema: Schema) -> changes.Compar
 
 PREPARED: Mapping[tuple[str, str], Prepare] = {
     ("POST", "/subjects/{subject}"): _compare_none,
-    ("POST", "/subjects/{subject}/versions"): _compare_all,
+    ("POST", "/subjects/{subject}/versions"): _compare_new,
     ("POST", "/compatibility/subjects/{subject}/versions"): _compare_all,
     ("POST", "/compatibility/subjects/{subject}/versions/{version}"): _compare_one,
 }

@@ -308,11 +308,22 @@ def test_only_a_secured_cluster_needs_keys_of_backups() -> None:
     assert all("vault is shut" in line for line in judged(question)), "what cannot be read has a row of its own"
 
 
+def test_a_repair_is_not_stopped_by_backups_that_are_not_encrypted() -> None:
+    question = good()
+    both(secured(RUNS_SECURED), everywhere("backup_keys", []))(question)
+    assert ["variable backup_keys" in line for line in judged(question)] == [True]
+    assert notes(question) == []
+    question["is_repair"] = True
+    assert judged(question) == []
+    assert [found.check for found in notes(question)] == ["variable backup_keys"]
+
+
 @pytest.mark.parametrize(
     ("listen", "is_refused"),
     [
         ("127.0.0.1:9090", False),
         ("[::1]:9090", False),
+        ("localhost:9090", False),
         (None, False),
         ("0.0.0.0:9090", True),
         ("[::]:9090", True),

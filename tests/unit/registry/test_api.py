@@ -189,9 +189,12 @@ class Locked(InMemory):
 def test_no_schema_is_parsed_or_compared_while_the_state_is_locked(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     service = Locked()
     service.subjects.register(RECORD)
+    # More than schemas whose parsed form is kept.
+    for number in range(70):
+        service.subjects.register(json.dumps({**json.loads(RECORD), "doc": str(number)}))
     service.subjects.register(WIDER)
-    for kept in (avro.check_valid, avro.misfits):
-        kept.cache_clear()
+    avro.check_valid.cache_clear()
+    monkeypatch.setattr(avro, "_comparisons", avro._Comparisons())
     parse = avro._parse
 
     def noted(text: str, dependencies: Sequence[str]) -> Any:
@@ -200,7 +203,9 @@ def test_no_schema_is_parsed_or_compared_while_the_state_is_locked(monkeypatch: 
 
     monkeypatch.setattr(avro, "_parse", noted)
     with WebServer("127.0.0.1", 0, new_app(service, Metrics())) as server:
-        assert Browser(server.port)("POST", path, {"schema": WIDER}).status == 200
+        ask = Browser(server.port)
+        assert ask("PUT", "/config/s", {"compatibility": "BACKWARD_TRANSITIVE"}).status == 200
+        assert ask("POST", path, {"schema": WIDER}).status == 200
     assert service.parsed, "it was judged"
     assert not any(service.parsed)
 
