@@ -344,7 +344,7 @@ async def return_after_a_groups_tombstones_are_gone(stage: Stage) -> None:
     absent = next(one for one in (FOLLOWER, LEADER, CONTROLLER) if one != leader)
     stage.kill(absent)
     await stage.until(lambda: absent not in _isr(stage, touch.GROUPS_KEY), "a replica is out")
-    await _until_answered(stage, lambda: groups.delete_group(client, stage.checks, touch.GROUP))
+    await until_answered(stage, lambda: groups.delete_group(client, stage.checks, touch.GROUP))
 
     async def commit_another(number: int) -> None:
         group = f"other-{number}"
@@ -353,7 +353,7 @@ async def return_after_a_groups_tombstones_are_gone(stage: Stage) -> None:
             coordinator = await groups.Coordinator(client, group).find()
             return await groups.commit_one(client, stage.checks, group, KEY, 1, coordinator)
 
-        await _until_answered(stage, commit)
+        await until_answered(stage, commit)
 
     await _compact_away(stage, leader, touch.GROUPS_KEY, commit_another)
     stage.start(absent)
@@ -372,13 +372,13 @@ async def return_after_a_groups_tombstones_are_gone(stage: Stage) -> None:
         raise Violation("progress", "the replica that was away does not lead")
     found = None
     while found is None:
-        found = await _until_answered(stage, lambda: groups.fetch_one(client, stage.checks, touch.GROUP, KEY, absent))
+        found = await until_answered(stage, lambda: groups.fetch_one(client, stage.checks, touch.GROUP, KEY, absent))
     if found != -1:
         raise Violation("deleted groups stay deleted", f"offset {found} of a deleted group is told")
     await stage.settle()
 
 
-async def _until_answered(stage: Stage, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+async def until_answered(stage: Stage, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
     """Ask until somebody answers."""
     deadline_s = stage.world.now_s + PATIENCE_S
     while stage.world.now_s < deadline_s:

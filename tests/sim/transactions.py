@@ -8,6 +8,7 @@ from pylog.group.records import partition_for
 from pylog.model import TopicPartition
 from pylog.transaction.records import TOPIC as STATE_TOPIC
 from pylog.wire.api.coordinator import GROUP
+from tests.sim.beginnings import until_answered
 from tests.sim.copier import Copier, read_committed
 from tests.sim.stage import KEY, TOPIC, Stage
 from tests.sim.world import Violation
@@ -106,7 +107,7 @@ def _read_committed(stage: Stage) -> list[bytes] | None:
 
 
 async def _check_offset(stage: Stage, copier: Copier) -> None:
-    broker_id = await copier.coordinator(GROUP_ID, GROUP)
+    broker_id = await until_answered(stage, lambda: copier.coordinator(GROUP_ID, GROUP))
     broker = stage.host(broker_id).broker
     assert broker is not None
     await stage.until(lambda: broker.groups.is_loaded(_partition_of(stage, OFFSETS_TOPIC, GROUP_ID)), "it is loaded")
