@@ -17,7 +17,7 @@ MAX_DEPTH = 100
 """Values inside values of one payload."""
 
 MAX_VALUES = 1_000_000
-"""Values of one payload whose schema does not bound them by its bytes."""
+"""Values of one payload, beside one for each of its bytes, where the schema does not bound them by those."""
 
 MAX_EMPTY = 16
 """Values without bytes that a record may bring along, before its payloads are walked."""
@@ -73,7 +73,8 @@ class _Schema:
         if depth > MAX_DEPTH:
             raise _Unbounded
         if isinstance(schema, list):
-            return max((self.empty(branch, depth + 1) for branch in schema), default=0)
+            # The number of the branch takes a byte, which pays for one: a field that may be null is bounded.
+            return max(0, max((self.empty(branch, depth + 1) for branch in schema), default=0) - 1)
         if isinstance(schema, str):
             return 1 if schema == "null" else self._of_name(schema, depth)
         kind = schema["type"]
@@ -124,20 +125,20 @@ class _Walk:
 
     def __init__(self, payload: bytes, at: int, named: Mapping[str, Parsed]) -> None:
         self._payload, self._at, self._named = payload, at, named
-        self._left = MAX_VALUES
+        self._left = MAX_VALUES + len(payload)
 
     def value(self, schema: Parsed, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise OutOfBounds(f"it is deeper than {MAX_DEPTH} values")
-        self._left -= 1
-        if self._left < 0:
-            raise OutOfBounds(f"it holds more than {MAX_VALUES} values")
         if isinstance(schema, list):
             branch = self._number()
             if not 0 <= branch < len(schema):
                 raise OutOfBounds(f"branch {branch} of a union of {len(schema)}")
-            self.value(schema[branch], depth + 1)
-        elif isinstance(schema, str):
+            schema = schema[branch]  # never a union again
+        if depth > MAX_DEPTH:
+            raise OutOfBounds(f"it is deeper than {MAX_DEPTH} values")
+        self._left -= 1
+        if self._left < 0:
+            raise OutOfBounds(f"it holds more than {MAX_VALUES} values beside one for each byte")
+        if isinstance(schema, str):
             self._named_or_primitive(schema, depth)
         else:
             self._complex(schema, depth)

@@ -197,6 +197,8 @@ def test_a_payload_that_is_walked_first_is_read_as_any_other(schema: object, dat
 
 
 def test_a_schema_whose_bytes_bound_its_values_is_not_walked() -> None:
-    for schema in (json.loads(RECORD), own("R", *["null"] * 16), {"type": "array", "items": own("Q", "null", "int")}):
+    of_nullable = own("S", *[["null", "long"]] * 40)
+    of_nulls = own("R", *["null"] * 16)
+    for schema in (json.loads(RECORD), of_nullable, of_nulls, {"type": "array", "items": own("Q", "null", "int")}):
         named: dict[str, object] = {}
         assert is_bounded(parse(json.dumps(schema), named), named)
