@@ -64,15 +64,19 @@ class Flight:
             self.skip(end - 1)
 
     def acknowledge(self, target: Offset) -> None:
-        """Note that the first record that was sent and has not arrived is at *target* now."""
+        """Note that the first record that was sent and has not arrived is at *target* now, -1 or less if that is not known.
+
+        librdkafka does not know it of a record that the broker had already.
+        """
         offset, is_sent = self._under_way.popleft()
         assert is_sent, f"offset {offset} was skipped and arrived at {target}"
         if self._has_failed:
             self._settle()
             return
-        self.next_source, self.next_target = offset + 1, target + 1
-        if self._lowest_target is None or target < self._lowest_target:
-            self._lowest_target = target
+        self.next_source = offset + 1
+        if target >= 0:
+            self.next_target = target + 1
+            self._lowest_target = target if self._lowest_target is None else min(target, self._lowest_target)
         self._arrived += 1
         self._settle()
 

@@ -433,7 +433,7 @@ class Session:
         flight = self._flights.get(partition)
         if error is None:
             if flight is not None:
-                flight.acknowledge(int(record.offset() or 0))
+                flight.acknowledge(-1 if (target := record.offset()) is None else target)
             return
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             return
