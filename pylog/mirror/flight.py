@@ -64,9 +64,9 @@ class Flight:
             self.skip(end - 1)
 
     def acknowledge(self, target: Offset) -> None:
-        """Note that the first record that was sent and has not arrived is at *target* now, -1 or less if that is not known.
+        """Note that the first record that was sent and has not arrived is at *target* now.
 
-        librdkafka does not know it of a record that the broker had already.
+        Below 0 it is not known: librdkafka does not learn it of a record that the broker had already.
         """
         offset, is_sent = self._under_way.popleft()
         assert is_sent, f"offset {offset} was skipped and arrived at {target}"
