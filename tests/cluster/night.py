@@ -63,12 +63,16 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def hastened(rules: str, haste: int = HASTE, least_range_s: int = 6) -> str:
-    """Return *rules* with every duration divided by *haste*; a range keeps *least_range_s*, some scrapes."""
+    """Return *rules* with every duration divided by *haste*; a range keeps *least_range_s*, some scrapes.
+
+    So is the time for which `predict_linear` looks ahead: all of these brokers' disks are one, which others fill too.
+    """
 
     def of(found: re.Match[str], least: int) -> str:
         return f"{max(least, int(found[1]) * _SECONDS[found[2]] // haste)}s"
 
     text = re.sub(r"\[(\d+)([smh])\]", lambda found: f"[{of(found, least_range_s)}]", rules)
+    text = re.sub(r"(predict_linear\([^,]*, )(\d+)\)", lambda found: f"{found[1]}{int(found[2]) // haste})", text)
     return re.sub(r"for: (\d+)([smh])", lambda found: f"for: {of(found, 0)}", text)
 
 

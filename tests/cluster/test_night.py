@@ -29,3 +29,4 @@ def test_each_breakage_raises_its_alerts_and_no_others(breakage: Breakage, night
 
 def test_a_minute_of_a_rule_is_a_second_here() -> None:
     assert hastened("rate(x[10m]) for: 5m [5m] [2h] for: 0s") == "rate(x[10s]) for: 5s [6s] [120s] for: 0s"
+    assert hastened("predict_linear(x[6h], 86400) > 1") == "predict_linear(x[360s], 1440) > 1"
