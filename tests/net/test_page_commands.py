@@ -31,7 +31,7 @@ ELSEWHERE = {
     "needs an authorizer": ("acl add", "acl list", "acl remove"),
     "needs segment files": ("log dump", "log ends", "log purge-stray", "log verify"),
     "runs until it is stopped": ("broker", "console", "mirror run", "registry", "probe", "audit count", "ship journal"),
-    "needs a second cluster": ("mirror move", "mirror resend", "mirror status", "audit report"),
+    "needs a second cluster": ("mirror move", "mirror rights", "mirror resend", "mirror status", "audit report"),
     "needs a worker of Kafka Connect": (
         "connect apply", "connect pause", "connect restart", "connect resume", "connect status", "connect watch",
     ),
