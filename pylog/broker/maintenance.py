@@ -183,7 +183,7 @@ class Maintenance:
                 job = None if dry_run else log.begin_deletion(now_ms)
                 if job is not None:
                     await asyncio.shield(self._start_job(job))
-                if log.is_leaving:
+                if log.is_leaving or partition.log is not log:
                     continue
                 found = log.delete_expired(now_ms, dry_run)
             except (ApiError, StorageError) as error:
