@@ -9,6 +9,7 @@ Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment mess
 """
 
 import struct
+from collections.abc import Iterator
 
 from pylog.model import TopicPartition
 
@@ -37,19 +38,9 @@ def is_assigned(raw: bytes, topic: str, partition: int) -> bool:
     """Whether an assignment has *partition* of *topic*; False if it cannot be read."""
     wanted = topic.encode()
     try:
-        (count,) = struct.unpack_from(">i", raw, 2)
-        position = 6
-        for _ in range(min(count, len(raw))):
-            (length,) = struct.unpack_from(">h", raw, position)
-            name = raw[position + 2 : position + 2 + length]
-            position += 2 + length
-            (partitions,) = struct.unpack_from(">i", raw, position)
-            position += 4
+        for name, count, position in _assigned_topics(raw):
             if name == wanted:
-                return partition in struct.unpack_from(f">{partitions}i", raw, position)
-            position += 4 * partitions
-            if length < 0 or partitions < 0:
-                return False
+                return partition in struct.unpack_from(f">{count}i", raw, position)
     except struct.error:
         pass
     return False
@@ -59,22 +50,32 @@ def assigned_partitions(raw: bytes) -> list[TopicPartition] | None:
     """Return the partitions of an assignment, in its order, or None if it cannot be read."""
     found: list[TopicPartition] = []
     try:
-        (count,) = struct.unpack_from(">i", raw, 2)
-        position = 6
-        for _ in range(min(count, len(raw))):
-            (length,) = struct.unpack_from(">h", raw, position)
-            name = raw[position + 2 : position + 2 + length]
-            position += 2 + length
-            (partitions,) = struct.unpack_from(">i", raw, position)
-            position += 4
-            if len(name) != length or not 0 <= partitions <= len(raw):
-                return None
+        for name, count, position in _assigned_topics(raw):
             topic = name.decode()
-            found += [TopicPartition(topic, one) for one in struct.unpack_from(f">{partitions}i", raw, position)]
-            position += 4 * partitions
+            found += [TopicPartition(topic, one) for one in struct.unpack_from(f">{count}i", raw, position)]
     except (struct.error, UnicodeDecodeError):
         return None
     return found
+
+
+def _assigned_topics(raw: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (name, number of partitions, position of the first) of each topic of an assignment.
+
+    Raises:
+        struct.error: it cannot be read from here on.
+    """
+    (count,) = struct.unpack_from(">i", raw, 2)
+    position = 6
+    for _ in range(min(count, len(raw))):
+        (length,) = struct.unpack_from(">h", raw, position)
+        name = raw[position + 2 : position + 2 + length]
+        position += 2 + length
+        (partitions,) = struct.unpack_from(">i", raw, position)
+        position += 4
+        if len(name) != length or not 0 <= partitions <= len(raw):
+            raise struct.error("a length that is not there")
+        yield name, partitions, position
+        position += 4 * partitions
 
 
 def is_same_subscription(protocol_type: str | None, old: bytes, new: bytes) -> bool:

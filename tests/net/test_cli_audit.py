@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,21 +51,33 @@ def test_a_time_that_nobody_counted_cannot_be_judged(broker: BrokerProcess) -> N
     pylog(*report, exit_code=0)
 
 
-def test_a_report_that_the_broker_refuses_is_told_again(broker: BrokerProcess) -> None:
-    pylog, cluster = Command(broker.bootstrap), Connection(bootstrap=broker.bootstrap)
-    pylog("topic", "create", "told")
-    ensure_topic(cluster, 1)
+def producer_to(broker: BrokerProcess, topic: str) -> AuditedProducer:
+    """Return a producer for a new topic, which reports only when it is told to."""
+    Command(broker.bootstrap)("topic", "create", topic)
+    ensure_topic(Connection(bootstrap=broker.bootstrap), 1)
+    return AuditedProducer(broker.bootstrap, window_ms=60_000, report_s=3600, host="web-1")
+
+
+@contextmanager
+def refused_reports(cluster: Connection) -> Iterator[None]:
+    """Have the broker refuse every report as too large."""
     configs = ConfigAdmin(cluster)
-    producer = AuditedProducer(broker.bootstrap, window_ms=60_000, report_s=3600, host="web-1")
     configs.alter(Holder.TOPIC, AUDIT_TOPIC, {"max.message.bytes": "100"})
     try:
+        yield
+    finally:
+        configs.alter(Holder.TOPIC, AUDIT_TOPIC, {}, ["max.message.bytes"])
+
+
+def test_a_report_that_the_broker_refuses_is_told_again(broker: BrokerProcess) -> None:
+    cluster = Connection(bootstrap=broker.bootstrap)
+    producer = producer_to(broker, "told")
+    with refused_reports(cluster):
         for number in range(3):
             producer.send("told", b"%d" % number)
         producer._report_due_s = 0.0
         producer.poll(0)
         assert producer._producer.flush() == 0
-    finally:
-        configs.alter(Holder.TOPIC, AUDIT_TOPIC, {}, ["max.message.bytes"])
     warnings: list[str] = []
     assert producer.instance not in load([cluster], 0, warnings.append).producers("told")
     producer.close()
@@ -76,18 +89,10 @@ def test_a_report_that_the_broker_refuses_is_told_again(broker: BrokerProcess) -
 
 
 def test_a_closing_report_that_the_broker_refuses_is_raised(broker: BrokerProcess) -> None:
-    pylog, cluster = Command(broker.bootstrap), Connection(bootstrap=broker.bootstrap)
-    pylog("topic", "create", "untold")
-    ensure_topic(cluster, 1)
-    configs = ConfigAdmin(cluster)
-    producer = AuditedProducer(broker.bootstrap, window_ms=60_000, report_s=3600, host="web-1")
+    producer = producer_to(broker, "untold")
     producer.send("untold", b"1")
-    configs.alter(Holder.TOPIC, AUDIT_TOPIC, {"max.message.bytes": "100"})
-    try:
-        with pytest.raises(ApiError, match=r"(?i)large"):
-            producer.close()
-    finally:
-        configs.alter(Holder.TOPIC, AUDIT_TOPIC, {}, ["max.message.bytes"])
+    with refused_reports(Connection(bootstrap=broker.bootstrap)), pytest.raises(ApiError, match=r"(?i)large"):
+        producer.close()
 
 
 def test_a_time_that_is_none_is_refused(broker: BrokerProcess) -> None:
