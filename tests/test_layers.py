@@ -53,6 +53,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
             "watchdog",
         },
         {"decision_log", "flusher", "large"},
+        {"denials"},
         {"authorization", "handler"},
         {"data", "listeners"},
         {"shards"},

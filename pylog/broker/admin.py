@@ -2,6 +2,7 @@
 
 GET /status      what this process is and what it hosts
 GET /ready       200 when every hosted partition is in sync, else 503 with the reason
+GET /rights      what ACLs deny or would deny, and when each principal last sent a request
 POST /retention  {"dry_run": bool} -> deleted segments
 GET /metrics     Prometheus text; also on TCP where configured
 

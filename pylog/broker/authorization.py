@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from pylog.broker.clock import wall_ms
 from pylog.broker.decision_log import DecisionLog
+from pylog.broker.denials import Denials
 from pylog.broker.settings import REPORT, Value, typed
 from pylog.broker.tasks import Tasks
 from pylog.metrics import Metrics
@@ -42,6 +45,7 @@ class Authorization:
         self._metrics = metrics
         self._now_ms = now_ms
         self._log = DecisionLog(now_ms)
+        self._denials = Denials()
         self._tasks = Tasks()
         if not own.authorizer_class_name:
             return
@@ -62,6 +66,13 @@ class Authorization:
         if self.authorizer is not None:
             self._tasks.spawn(self._flush_forever())
 
+    def report(self) -> dict[str, Any]:
+        """Return what ``GET /rights`` says of decisions: ``mode`` is off, report or enforce."""
+        mode = "off"
+        if self.authorizer is not None:
+            mode = "report" if self.authorizer.policy.is_report_only else "enforce"
+        return {"mode": mode, **self._denials.report()}
+
     async def stop(self) -> None:
         """Write down what was only counted."""
         await self._tasks.stop()
@@ -78,6 +89,7 @@ class Authorization:
                 resource=decision.resource_type.name.lower(),
                 result="would_deny" if is_report_only else "denied",
             ).value += 1
+            self._denials.note(decision, wall_ms())
         self._log.note(decision, is_report_only=is_report_only)
 
     async def _flush_forever(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pylog import __version__
 from pylog.broker.admin import AdminServer
@@ -171,7 +172,9 @@ class Broker:
             now_ms=wall_ms,
             is_retention_ours=config.is_standalone,
         )
-        status = Status(config, self.lifecycle, directory, partitions, membership, self._maintenance, metrics)
+        status = Status(
+            config, self.lifecycle, directory, partitions, membership, self._maintenance, metrics, rights=self._rights
+        )
         self._admin = AdminServer(status.routes(), asyncio.get_running_loop())
         self._watchdog = Watchdog(_hang_limit_s(config), metrics)
         self._start_progress = Tasks()
@@ -256,6 +259,9 @@ class Broker:
     async def new_producer_id(self) -> int:
         """See `pylog.broker.control.cluster.Cluster`."""
         return await self.membership.new_producer_id()
+
+    def _rights(self) -> Mapping[str, Any]:
+        return {**self._authorization.report(), "last_requests": self._listeners.last_requests()}
 
     def _start_measure(self) -> tuple[BrokerState, int, int]:
         return self.lifecycle.state, self._directory.loaded_count, self._directory.checked_segment_count

@@ -51,6 +51,10 @@ class ClientCounts:
         help = "When the last request came in, since the Unix epoch, by listener and who sent it."
         metrics.table("pylog_principal_last_request_timestamp_seconds", "gauge", help, columns, self._last_requests)
 
+    def last_requests(self) -> dict[tuple[str, str], int]:
+        """Return (listener, principal) -> when the last request came in, in ms since the Unix epoch."""
+        return {row: int(at_s * 1000) for row, at_s in self._last_requests().items()}
+
     def _software(self) -> Mapping[_Row, float]:
         found: dict[_Row, float] = {}
         for connection in self._connections():

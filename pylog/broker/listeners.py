@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from pylog.broker.client_counts import ClientCounts
 from pylog.broker.config import INTERNAL, BrokerConfig, ListenerConfig
@@ -55,7 +56,8 @@ class Listeners:
         }
         self._internal = self._listener(INTERNAL, brokers[0], lambda host: 0, brokers[1]) if config.internal else None
         internal = [] if self._internal is None else [self._internal]
-        ClientCounts([*self._clients.values(), *internal]).show(metrics)
+        self._counts = ClientCounts([*self._clients.values(), *internal])
+        self._counts.show(metrics)
 
     def open(self) -> tuple[dict[str, NodeAddress], NodeAddress]:
         """Bind all, serve other brokers, and return the addresses that clients and brokers are told to connect to.
@@ -77,6 +79,24 @@ class Listeners:
         """Begin to answer clients."""
         for listener in self._clients.values():
             listener.start()
+
+    def last_requests(self) -> list[dict[str, Any]]:
+        """Return when each principal last sent a request, by listener for clients, the latest first.
+
+        A listener that nobody used has a row without principal.  What was before this process is not known.
+        """
+        found = sorted(self._counts.last_requests().items(), key=lambda pair: -pair[1])
+        rows = [
+            {"listener": listener, "protocol": self._protocol(listener), "principal": principal, "last_ms": last_ms}
+            for (listener, principal), last_ms in found
+            if listener in self._clients
+        ]
+        silent = self._clients.keys() - {row["listener"] for row in rows}
+        empty = {"principal": "", "last_ms": 0}
+        return rows + [{"listener": one, "protocol": self._protocol(one), **empty} for one in sorted(silent)]
+
+    def _protocol(self, listener: str) -> str:
+        return str(self._config.clients[listener].settings.protocol)
 
     def close_clients(self) -> None:
         """Close the connections of clients, and take no more."""

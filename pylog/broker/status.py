@@ -1,7 +1,7 @@
 """What the admin socket says of a broker, and what it does for its operator."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pylog import __version__
@@ -30,6 +30,7 @@ class Status:
         membership: Membership,
         maintenance: Maintenance,
         metrics: Metrics,
+        rights: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._config = config
         self._lifecycle = lifecycle
@@ -38,6 +39,7 @@ class Status:
         self._membership = membership
         self._maintenance = maintenance
         self._metrics = metrics
+        self._rights = rights
 
     def routes(self) -> Routes:
         """Return the routes of the admin socket."""
@@ -45,6 +47,7 @@ class Status:
             ("GET", "/status"): self._answer_status,
             ("GET", "/ready"): self._answer_ready,
             ("GET", "/metrics"): self._answer_metrics,
+            ("GET", "/rights"): self._answer_rights,
             ("POST", "/retention"): self._answer_retention,
             ("POST", "/finalize"): self._answer_finalize,
         }
@@ -81,6 +84,9 @@ class Status:
     async def _answer_metrics(self, body: Mapping[str, Any]) -> Reply:
         # The values are the loop's; the text of thousands of series is made beside it.
         return Reply(200, await asyncio.to_thread(render, await self._metrics.sample_in_steps()))
+
+    async def _answer_rights(self, body: Mapping[str, Any]) -> Reply:
+        return Reply(200, {"started_ms": self._lifecycle.started_ms, **self._rights()})
 
     async def _answer_retention(self, body: Mapping[str, Any]) -> Reply:
         if not self._lifecycle.is_running:

@@ -20,12 +20,15 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
+from pylog.cli.rights import clients, denials
 from pylog.client.admin.acls import AclAdmin, Grant, Resources, parse_name
 from pylog.client.rows import binding_row
 from pylog.errors import ApiError, ConfigError
 from pylog.security.acl import Binding, BindingFilter, Operation, PatternType, Permission
 
 app = new_app("See, add and remove access control lists.")
+app.command(epilog="Example: pylog acl denials --broker 1")(denials)
+app.command(epilog="Example: pylog acl clients")(clients)
 
 Names: TypeAlias = list[str] | None
 TopicNames = Annotated[Names, typer.Option("--topic", "-t", metavar="NAME", help="A topic, or * for all; repeatable.")]
