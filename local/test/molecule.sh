@@ -20,7 +20,8 @@ export PYLOG_HOSTS_FILE="$STATE/$PYLOG_HOSTS_SET/hosts.json"
 export PYLOG_JUNIT_XML="$STATE/results/molecule-$scenario.xml"
 log="$STATE/results/molecule-$scenario.log"
 mkdir -p "$STATE/results"
-rm -f "$PYLOG_JUNIT_XML" "$STATE/results/$scenario.json"
+rm -f "$PYLOG_JUNIT_XML"
+[[ -n "$keeps_numbers" ]] || rm -f "$STATE/results/$scenario.json"
 
 finish() {
   local status=$?

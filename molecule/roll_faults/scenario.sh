@@ -2,3 +2,5 @@
 hosts='live1 live2 live3'
 image=packages
 min_tests=5
+# The matrix may run in parts, by PYTEST_ADDOPTS.
+keeps_numbers=yes

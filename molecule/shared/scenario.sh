@@ -8,6 +8,8 @@ image=${HOST_IMAGE:-bare}
 export SECURITY=none
 # How many tests `verify` must run at least.
 min_tests=1
+# Whether numbers of earlier runs in this checkout stay, to be replaced one by one by its tests.
+keeps_numbers=''
 # Plays for which it has no hosts on purpose.
 empty_plays=(
   "Serve schemas"
