@@ -480,6 +480,11 @@ def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
     }
 
 
+def is_without_session(reading: Mapping[str, Any]) -> bool:
+    """Say whether a broker answers and has no session with ZooKeeper."""
+    return not (reading["status"] or {}).get("is_registered", True)
+
+
 def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the readings of ``{"brokers": [id, ...]}``, and whether all of them are ready."""
     directories = wanted.get("data_dirs", {})
@@ -493,7 +498,7 @@ def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     unwell = [f"broker {reading['id']}: {reading['reason']}" for reading in readings if not reading["is_ready"]]
     return {
         "brokers": readings, "is_ready": is_ready, "is_hopeless": is_hopeless, "is_recovering": is_recovering,
-        "reason": "; ".join(unwell), "lacking": sum(reading["lacking"] for reading in readings),
+        "is_without_session": any(map(is_without_session, readings)), "reason": "; ".join(unwell), "lacking": sum(reading["lacking"] for reading in readings),
     }  # fmt: skip
 
 
@@ -664,12 +669,13 @@ def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[st
 
     Without ``wait_s`` this reads once.  Reading logs after a crash does not count as waiting: it ends by itself, and
     whoever gave up on it would make it begin again.  Nor does copying partitions, as long as it goes on: the time
-    begins anew with each that is in sync.
+    begins anew with each that is in sync.  The time that a broker has no session with ZooKeeper is counted apart, as
+    ``store_s`` of ``waited``, and has ``wait_s`` of its own: no restart brings ZooKeeper back.
 
     With ``report_s`` this returns after so long what it still waits for; unless ``is_over``, ask again with ``waited``
     of the answer.
     """
-    waited: dict[str, float] = {"s": 0, "lowest": sys.maxsize, **wanted.get("waited", {})}
+    waited: dict[str, float] = {"s": 0, "store_s": 0, "lowest": sys.maxsize, **wanted.get("waited", {})}
     began_s = before_s = time.monotonic()
     clean = 0
     while True:
@@ -678,11 +684,12 @@ def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[st
         is_well = clean >= wanted.get("consecutive", 1)
         now_s = time.monotonic()
         if not reading.get("is_recovering"):
-            waited["s"] += now_s - before_s
+            waited["store_s" if reading.get("is_without_session") else "s"] += now_s - before_s
         before_s = now_s
         if 0 < reading.get("lacking", 0) < waited["lowest"]:
-            waited = {"s": 0, "lowest": reading["lacking"]}
-        is_over = bool(is_well or waited["s"] >= wanted.get("wait_s", 0) or reading.get("is_hopeless"))
+            waited |= {"s": 0, "lowest": reading["lacking"]}
+        is_late = max(waited["s"], waited["store_s"]) >= wanted.get("wait_s", 0)
+        is_over = bool(is_well or is_late or reading.get("is_hopeless"))
         if is_over or now_s - began_s >= wanted.get("report_s", sys.maxsize):
             return {**reading, "is_well": is_well, "is_over": is_over, "waited": waited}
         time.sleep(wanted.get("interval_s", 1))

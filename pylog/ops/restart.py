@@ -20,6 +20,9 @@ from typing import Any
 DEFAULT_STEP_S = 20
 """What a restart is expected to take on a host that never noted one."""
 
+STORE_WAIT_S = 10
+"""Seconds without a session with ZooKeeper that no start takes while ZooKeeper is well."""
+
 MIN_FREE_PERCENT = 3
 """Free space below which nothing restarts: catching up writes."""
 
@@ -110,6 +113,8 @@ class Evidence:
         is_passed: whether the gate was passed.
         reading: what `pylog.ops.host` read of the broker at the end; None where it could not be read.
         view: what ``pylog cluster health`` said, asked from another broker's host; empty where nobody said anything.
+        others: what `pylog.ops.host` read of the brokers of another host; empty where nobody read any.
+        store_wait_s: how many seconds the broker ran without a session with ZooKeeper while it was waited for.
     """
 
     is_reached: bool
@@ -117,6 +122,8 @@ class Evidence:
     is_passed: bool = False
     reading: Mapping[str, Any] | None = None
     view: Mapping[str, Any] = field(default_factory=dict)
+    others: Sequence[Mapping[str, Any]] = ()
+    store_wait_s: float = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +302,25 @@ def faults_of_others(broker_id: int, brokers: Iterable[int], view: Mapping[str, 
                     yield said
 
 
+def fault_of_the_store(evidence: Evidence) -> str:
+    """Return why ZooKeeper, and not the broker, is to blame for a step that was not passed; empty if it is not.
+
+    Clients are not told of it: brokers without a session answer them from the last image that they had, in which this
+    broker alone lacks.  A broker that never gets a session while others have theirs may have a wrong setting.
+    """
+    others = [reading for reading in evidence.others if reading.get("status")]
+    if others and not any(has_session(reading) for reading in others):
+        return "other brokers have no session with ZooKeeper"
+    if evidence.store_wait_s >= STORE_WAIT_S and evidence.reading is not None and has_session(evidence.reading):
+        return f"it waited {evidence.store_wait_s:.0f} s for its session with ZooKeeper"
+    return ""
+
+
+def has_session(reading: Mapping[str, Any]) -> bool:
+    """Say whether a broker that answers has its session with ZooKeeper, and is registered there."""
+    return bool((reading.get("status") or {}).get("is_registered", True))
+
+
 def numbers_after(word: str, detail: str) -> set[int]:
     """Return the broker ids that a problem's detail lists after *word*."""
     found = re.search(rf"\b{word} ([\d,]+)", detail)
@@ -317,6 +343,8 @@ def verdict(broker_id: int, brokers: Sequence[int], evidence: Evidence) -> Verdi
         return Verdict(Outcome.HOLD, "it could not be read any more")
     if dead := serves_nothing(evidence.reading):
         return Verdict(Outcome.BACK, dead)
+    if lost := fault_of_the_store(evidence):
+        return Verdict(Outcome.HOLD, f"it runs, and {lost}")
     if len(brokers) > 1:
         if not evidence.view:
             return Verdict(Outcome.HOLD, "it runs, and no other broker could be asked what is wrong")

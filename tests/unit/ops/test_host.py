@@ -8,7 +8,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,32 @@ def test_copying_partitions_does_not_count_as_waiting_while_it_goes_on(monkeypat
         asked["waited"] = answer["waited"]
     assert told == [(10, 8), (20, 5), (30, 3)]
     assert (answer["is_well"], clock_s[0]) == (False, 33), "it stood still from second 28 on"
+
+
+def test_waiting_for_zookeeper_has_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
+
+    def read(back_s: int, well_s: int) -> Callable[[object], dict[str, Any]]:
+        return lambda _: {"is_ready": clock_s[0] >= well_s, "is_without_session": clock_s[0] < back_s}
+
+    asked: dict[str, Any] = {"wait_s": 30, "interval_s": 1}
+    answer = host.wait(read(back_s=29, well_s=50), asked)
+    assert (answer["is_well"], clock_s[0]) == (True, 50)
+    clock_s[0] = 0
+    answer = host.wait(read(back_s=29, well_s=90), asked)
+    assert (answer["is_well"], clock_s[0]) == (False, 58), "its own time is over"
+    clock_s[0] = 0
+    answer = host.wait(read(back_s=90, well_s=90), asked)
+    assert (answer["is_well"], clock_s[0], answer["waited"]["store_s"]) == (False, 30, 30), "ZooKeeper's time is over"
+
+
+def test_a_broker_that_answers_and_is_not_registered_is_without_a_session() -> None:
+    assert not host.is_without_session({"status": None}), "nothing is known of what does not answer"
+    assert not host.is_without_session({"status": {"state": "running"}}), "a release that does not say so"
+    assert not host.is_without_session({"status": {"is_registered": True}})
+    assert host.is_without_session({"status": {"is_registered": False}})
 
 
 def test_what_a_process_started_with_is_read_from_its_record(tmp_path: Path) -> None:

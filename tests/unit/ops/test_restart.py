@@ -197,6 +197,7 @@ RUNS = broker(1, is_ready=False, reason="1 partitions not in sync, first t-0")
 CRASHES = RUNS | {"restarts": 3, "reason": "the admin socket does not answer"}
 OFF = RUNS | {"is_active": False, "is_off": True, "reason": "it is failed, and nothing starts it"}
 SILENT = RUNS | {"status": None, "reason": "the admin socket does not answer"}
+WAITS = RUNS | {"status": {"state": "starting", "is_registered": False}, "reason": "not registered: no session"}
 OTHER_DEAD = view(BEHIND, ("no_leader", "u-0", "no leader; replicas 2"), brokers=(1, 3))
 
 
@@ -245,6 +246,26 @@ OTHER_DEAD = view(BEHIND, ("no_leader", "u-0", "no leader; replicas 2"), brokers
         ),
         pytest.param(Evidence(is_reached=True, reading=OFF, view=OTHER_DEAD), "back", "does not run", id="it is off"),
         pytest.param(Evidence(is_reached=True, reading=SILENT, view=WELL), "back", "answer", id="it never answered"),
+        pytest.param(
+            Evidence(is_reached=True, reading=WAITS, view=view(BEHIND), others=[WAITS]), "hold", "ZooKeeper",
+            id="ZooKeeper is down",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=WAITS, view=view(BEHIND), others=[SILENT, broker(2)], store_wait_s=30),
+            "back", "no session", id="it alone does not reach ZooKeeper",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(BEHIND), others=[broker(2)], store_wait_s=25),
+            "hold", "25 s", id="ZooKeeper was down",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(BEHIND), others=[broker(2)], store_wait_s=2),
+            "back", "t-0", id="its start took as long as any",
+        ),
+        pytest.param(
+            Evidence(is_reached=True, reading=RUNS, view=view(BEHIND), others=[SILENT]), "back", "t-0",
+            id="who does not answer says nothing of ZooKeeper",
+        ),
     ],
 )  # fmt: skip
 def test_a_step_goes_back_only_where_nobody_loses_by_it(evidence: Evidence, outcome: str, why: str) -> None:
