@@ -30,6 +30,18 @@ class Runbook:
 _GONE = "The alert ends within two scrapes."
 
 
+def _lost(name: str, program: str) -> str:
+    """Return what to say where the program may be well, and only its file of metrics is not there."""
+    return (
+        f" Is {program} well, then only the alert does not know: the file `/var/lib/pylog/metrics/{name}.prom` (unless"
+        " the inventory names another) was removed, belongs to another user, or the node exporter does not read it"
+        " (`node_textfile_scrape_error` is 1, or `systemctl cat pylog-node-exporter` names another directory)."
+    )
+
+
+_FOUND = " Remove a file of another user; the next run writes one."
+
+
 def _down(what: str, unit: str, harm: str, act: str, verify: str = _GONE) -> Runbook:
     return Runbook(
         what=f"{what} on HOST does not answer",
@@ -494,9 +506,10 @@ RUNBOOKS: Mapping[str, Runbook] = {
         what="expired segments of HOST were not deleted for too long",
         look="On the host: `systemctl status cron`; `journalctl -t pylog-retention -n 50`.",
         decide="Is cron stopped, is its entry `/etc/cron.d/pylog-retention` gone, or does the command fail? In a "
-        "cluster cron alone has expired segments deleted, so disks fill until it does.",
+        "cluster cron alone has expired segments deleted, so disks fill until it does."
+        + _lost("retention", "retention"),
         act="Start cron; run `pylog retention --all` as the entry has it and read what it says; `playbooks/site.yml` "
-        "brings the entry back.",
+        "brings the entry back." + _FOUND,
         verify="`pylog retention --all` ends with 0. The alert ends with the next run.",
     ),
     "PylogRetentionFailed": Runbook(
@@ -511,9 +524,9 @@ RUNBOOKS: Mapping[str, Runbook] = {
         look="On the host: `journalctl -t pylog-backup -n 20`; `ls -l /var/lib/pylog/backups`.",
         decide="Is cron stopped, is its entry `/etc/cron.d/pylog-backup` gone, does the command not reach ZooKeeper, "
         "or is the disk full? Backups of the other hosts are as good: without any, a lost ensemble is built from disks "
-        "alone.",
+        "alone." + _lost("backup", "the backup"),
         act="Start cron, or run `pylog cluster backup` as the entry has it and read what it says; `playbooks/site.yml` "
-        "brings the entry back.",
+        "brings the entry back." + _FOUND,
         verify="The alert ends with the next backup.",
     ),
     "PylogTransactionHangs": Runbook(
@@ -535,8 +548,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "`pylog_ship_waiting_entries`.",
         decide="No entry is lost while the journal keeps it (`journalctl --disk-usage`, SystemMaxUse). Entries wait: "
         "the brokers do not acknowledge, see their alerts. `session_ended` names what they refuse. None waits and the "
-        "unit runs: journalctl ended or hangs. The unit does not run: start it.",
-        act="Mend what the shipper names, or `systemctl restart pylog-ship`: it goes on where it stopped.",
+        "unit runs: journalctl ended or hangs. The unit does not run: start it." + _lost("ship", "the shipper"),
+        act="Mend what the shipper names, or `systemctl restart pylog-ship`: it goes on where it stopped." + _FOUND,
         verify="`pylog_ship_waiting_entries` falls to 0; the alert ends within a minute.",
     ),
     "PylogBalancerWithoutBroker": Runbook(
@@ -674,8 +687,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         what="the tiers were not compared for a quarter of an hour",
         look="On HOST: `systemctl status pylog-audit-report.timer`; `journalctl -u pylog-audit-report -n 50`.",
         decide="Is the timer stopped, or does the comparison fail: a datacenter that is away (exit code 3), an "
-        "account that is missing (4)?",
-        act="Start the timer; mend what the journal names.",
+        "account that is missing (4)?" + _lost("audit", "the comparison"),
+        act="Start the timer; mend what the journal names." + _FOUND,
         verify="`systemctl start pylog-audit-report`, then the metric `pylog_audit_judged_timestamp_seconds` is new.",
     ),
     "PylogUnitFailed": Runbook(
@@ -708,9 +721,9 @@ RUNBOOKS: Mapping[str, Runbook] = {
         what="topics were not loaded into the lake of HOST for too long",
         look="On the host: `systemctl status pylog-ingest.timer pylog-ingest`; `journalctl -u pylog-ingest -n 50`.",
         decide="Does the load run and take long, does it fail, or is its timer stopped? `pylog lake status DIR` says"
-        " how the last one ended.",
+        " how the last one ended." + _lost("ingest", "the load"),
         act="Start the timer. A load that takes long: more tasks or smaller commits (docs/lake.md). One that "
-        "fails: what the journal names.",
+        "fails: what the journal names." + _FOUND,
         verify="`pylog lake status DIR` names a load of the last minutes.",
     ),
     "PylogLoadTopicStopped": Runbook(

@@ -498,7 +498,8 @@ def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     unwell = [f"broker {reading['id']}: {reading['reason']}" for reading in readings if not reading["is_ready"]]
     return {
         "brokers": readings, "is_ready": is_ready, "is_hopeless": is_hopeless, "is_recovering": is_recovering,
-        "is_without_session": any(map(is_without_session, readings)), "reason": "; ".join(unwell), "lacking": sum(reading["lacking"] for reading in readings),
+        "is_without_session": any(map(is_without_session, readings)), "reason": "; ".join(unwell),
+        "lacking": sum(reading["lacking"] for reading in readings),
     }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ NOT_RAISED = {
     "PylogAuditLate": "it takes twenty minutes",
 }
 """Alerts that no test raises on live hosts, each with its reason."""
-RECORDED = {"pylog_threshold", "pylog_expected"}
+RECORDED = {"pylog_threshold", "pylog_expected", "pylog_expected_since_timestamp_seconds"}
 """What Prometheus is told of the inventory; `pylog_data_disk` where there is one."""
 RAISED_APART = {"PylogZooKeeperServerDown"}
 """Alerts of what must not happen while a broker is away; they have a test of their own."""

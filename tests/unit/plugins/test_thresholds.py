@@ -109,9 +109,55 @@ def test_prometheus_takes_the_limits_and_tasks_that_the_role_writes(tmp_path: Pa
     done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     [group] = yaml.safe_load(path.read_text())["groups"]
-    assert [(rule["record"], rule["expr"], rule["labels"]) for rule in group["rules"]] == [
+    assert [(rule["record"], rule["expr"], rule.get("labels")) for rule in group["rules"]] == [
         ("pylog_threshold", "vector(90000)", {"name": "backup_late_s"}),
         ("pylog_expected", "vector(1)", {"task": "backup", "host": "b1", "datacenter": "live"}),
         ("pylog_expected", "vector(1)", {"task": "load", "host": "k", "datacenter": "all"}),
+        ("pylog_expected_since_timestamp_seconds", group["rules"][3]["expr"], None),
         ("pylog_data_disk", "vector(1)", {"host": "b1", "mountpoint": "/data/1", "datacenter": "live"}),
     ]
+
+
+def test_a_task_is_expected_since_prometheus_first_heard_of_it(tmp_path: Path) -> None:
+    rules = render(
+        "etc/pylog-monitoring/thresholds.yml.j2",
+        ansible_managed="managed",
+        hostvars={"b1": {}},
+        __monitoring_thresholds={},
+        __monitoring_expected={"backup": ["b1"]},
+        __monitoring_data_disks=[],
+    )
+    (tmp_path / "thresholds.yml").write_text(rules)
+    # Another inventory, whose load of host k comes at minute 10 and again two days after it has gone.
+    wanted = 'pylog_expected{task="load", host="k"}'
+    since = "pylog_expected_since_timestamp_seconds"
+    samples = {"9m": (0, None), "10m": (0, 600), "60m": (0, 600), "61m": (0, None), "3000m": (0, 180_000)}
+    cases = [
+        {
+            "expr": since,
+            "eval_time": at,
+            "exp_samples": [
+                {"labels": f"{since}{{task='{task}', host='{host}'{more}}}", "value": value}
+                for task, host, more, value in (
+                    ("backup", "b1", ", datacenter='all'", known), ("load", "k", "", added),
+                ) if value is not None
+            ],
+        }
+        for at, (known, added) in samples.items()
+    ]  # fmt: skip
+    test = {
+        "rule_files": ["thresholds.yml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": wanted, "values": "_x10 1x50 stale _x2938 1x60"}],
+                "promql_expr_test": cases,
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(test))
+    done = subprocess.run(
+        ["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "SUCCESS" in done.stdout, done.stdout + done.stderr
