@@ -270,6 +270,16 @@ class Log:
             message = f"{size_bytes} bytes; max.message.bytes is {self._config.max_message_bytes}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
 
+    def find_stored(self, header: BatchHeader) -> AppendResult | None:
+        """Return where a producer's batch is, if it was stored before; None if it was not, or if nobody can say yet."""
+        if header.producer_id < 0:
+            return None
+        try:
+            stored = self.producers.check(header)
+        except ApiError:
+            return None
+        return None if stored is None else AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
+
     def append_as_leader(
         self,
         batch: memoryview,

@@ -112,6 +112,10 @@ class ProducerProgress(NamedTuple):
     is_open: bool
 
 
+NO_PROGRESS = ProducerProgress(-1, -1, is_open=False)
+"""Of a producer that is not known."""
+
+
 class _Producer:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_offset", "run", "timestamp")
 
@@ -290,7 +294,7 @@ class Producers:
         producer = self._producers.get(producer_id)
         first_offset = None if self.transactions is None else self.transactions.first_offset(producer_id)
         if producer is None:
-            return ProducerProgress(-1, _NO_OFFSET, is_open=False)
+            return NO_PROGRESS
         return ProducerProgress(producer.epoch, producer.last_offset, is_open=first_offset is not None)
 
     def _find(self, header: BatchHeader) -> _Producer | None:

@@ -1,16 +1,19 @@
-"""Batches that were refused before their partition knew their transaction, and have to come before later ones.
+"""Batches that were refused, and have to come before later ones of their producer.
 
-A producer has several batches in flight.  If the coordinator could be asked about the second one only, a partition that
-does not know the producer would take the second, whatever its sequence, and never the first one afterwards.
+A producer has several batches in flight.  What refuses the first of them may be over before the second one comes: a
+replica is in sync again, a broker has heard that it leads, a coordinator has loaded.  A partition that does not know
+the producer would take the second batch, whatever its sequence, and never the first one afterwards.  One that knows it
+would call the second one out of order: librdkafka then begins a new epoch in all its partitions, and sends again under
+it what another partition has stored and not acknowledged yet, which doubles it.
 
-Source: KIP-890, part 1; the lowest sequence in Kafka's VerificationStateEntry.
+Source: KIP-890, part 1, for the first batches of a transaction (the lowest sequence in Kafka's VerificationStateEntry);
+`rd_kafka_handle_idempotent_Produce_error` of librdkafka, "skipped sequence numbers".
 """
 
 from typing import NamedTuple, TypeAlias
-from uuid import UUID
 
-from pylog.broker.data.partitions import Partition
 from pylog.log.producers import MAX_RUN, SEQUENCE_MASK, ProducerProgress
+from pylog.model import Key
 from pylog.wire.records import BatchHeader
 
 MAX_COUNT = 10_000
@@ -19,59 +22,61 @@ MAX_COUNT = 10_000
 A coordinator that loads for a while refuses the producers of its ids, and each of them has a few partitions.
 """
 
-_Key: TypeAlias = tuple[UUID, int, int, int]
+_Key: TypeAlias = tuple[Key, int, int]
 
 
 class _First(NamedTuple):
     """What has to come first, as long as the leadership is the same and nothing of the producer was written.
 
     Attributes:
+        leading_since: of the leadership that refused it; None if this broker did not lead, and then any may follow.
         progress: of the producer when the batch was refused; a batch or marker since then makes it another one.
     """
 
     sequence: int
-    leading_since: int
+    leading_since: int | None
     progress: ProducerProgress
 
 
 class HeldBack:
-    """The lowest sequence that was refused, by partition, producer id and epoch."""
+    """The lowest sequence that was refused, by partition, producer id and epoch.
+
+    A topic that is made again has partitions of the same names.  What its former one refused holds back nothing there
+    but what comes later of the same producer and epoch, while the new partition knows neither.
+
+    Attributes:
+        first: empty nearly always, which is asked for every batch.
+    """
 
     def __init__(self) -> None:
-        self._first: dict[_Key, _First] = {}
+        self.first: dict[_Key, _First] = {}
 
-    def __len__(self) -> int:
-        return len(self._first)
-
-    def refused(self, partition: Partition, header: BatchHeader, progress: ProducerProgress) -> None:
-        """Take note of a batch that its producer shall send again."""
-        if self.must_wait(partition, header, progress):
+    def refused(self, key: Key, header: BatchHeader, leading_since: int | None, progress: ProducerProgress) -> None:
+        """Take note of a batch that is not stored, and that its producer shall send again."""
+        if self.must_wait(key, header, leading_since, progress):
             return
-        key = _key(partition, header)
-        if key not in self._first and len(self._first) >= MAX_COUNT:
-            del self._first[next(iter(self._first))]
-        self._first[key] = _First(header.base_sequence, partition.leading_since, progress)
+        entry = key, header.producer_id, header.producer_epoch
+        if entry not in self.first and len(self.first) >= MAX_COUNT:
+            del self.first[next(iter(self.first))]
+        self.first[entry] = _First(header.base_sequence, leading_since, progress)
 
-    def must_wait(self, partition: Partition, header: BatchHeader, progress: ProducerProgress) -> bool:
+    def must_wait(self, key: Key, header: BatchHeader, leading_since: int | None, progress: ProducerProgress) -> bool:
         """Whether an earlier batch than this one has to come before it."""
-        first = self._first.get(_key(partition, header))
+        entry = key, header.producer_id, header.producer_epoch
+        first = self.first.get(entry)
         if first is None or not _is_after(header.base_sequence, first.sequence):
             return False
-        if first[1:] == (partition.leading_since, progress):
+        if first.progress == progress and (first.leading_since is None or first.leading_since == leading_since):
             return True
-        del self._first[_key(partition, header)]  # a marker came, or another broker led meanwhile
+        del self.first[entry]  # a batch or marker came, or another broker led meanwhile
         return False
 
-    def settled(self, partition: Partition, header: BatchHeader) -> None:
+    def settled(self, key: Key, header: BatchHeader) -> None:
         """Take note of a batch that was appended, or was refused for good."""
-        key = _key(partition, header)
-        first = self._first.get(key)
+        entry = key, header.producer_id, header.producer_epoch
+        first = self.first.get(entry)
         if first is not None and not _is_after(header.base_sequence, first.sequence):
-            del self._first[key]
-
-
-def _key(partition: Partition, header: BatchHeader) -> _Key:
-    return partition.topic_id, partition.key.partition, header.producer_id, header.producer_epoch
+            del self.first[entry]
 
 
 def _is_after(sequence: int, first: int) -> bool:

@@ -543,7 +543,14 @@ class Partitions:
         leading = partition.leading
         assert leading is not None
         if acks == -1 and leading.is_under_min_isr():
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{partition.key} has {len(leading.isr)} in-sync replicas")
+            # What is in the log already is not refused as if it were not: its producer would take it for not written.
+            stored = None if marker is not None or is_coordinators else log.find_stored(header)
+            if stored is None:
+                message = f"{partition.key} has {len(leading.isr)} in-sync replicas"
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+            if log.high_watermark > stored.last_offset:
+                return stored, None
+            return stored, Appended(partition, stored.last_offset, partition.leader_epoch)
         try:
             result = log.append_as_leader(
                 batch, header, partition.leader_epoch, now_ms, marker, is_coordinators=is_coordinators

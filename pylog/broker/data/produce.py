@@ -25,7 +25,7 @@ from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError, TooManyElements
 from pylog.log.intake import Allowance, take_in
 from pylog.log.log import Log
-from pylog.log.producers import ProducerProgress
+from pylog.log.producers import NO_PROGRESS, ProducerProgress
 from pylog.metrics import Metrics
 from pylog.model import INTERNAL_TOPICS, Key, Offset
 from pylog.net.connection import Connection, Part, Slot
@@ -214,11 +214,38 @@ class ProduceHandler:
             try:
                 if subject is not None and topic not in subject.writable and not subject.may_write(topic):
                     raise topic_denied(Operation.WRITE)
+            except ApiError as error:
+                results.append(self._refuse(topic, partition, error))
+                continue
+            try:
                 result = self._append(request, version, topic, partition, batch, waits, allowance, verdicts)
             except (ApiError, StorageError) as error:
+                self._note_refusal(topic, partition, batch, error)
                 result = self._refuse(topic, partition, error)
             results.append(result)
         return results
+
+    def _note_refusal(self, topic: str, number: int, batch: memoryview | None, error: ApiError | StorageError) -> None:
+        """Hold back what its producer has sent behind a refused batch, until that one comes again."""
+        if batch is None:
+            return
+        try:
+            header = records.parse_header(batch)
+        except ApiError:
+            return
+        if header.producer_id < 0:
+            return
+        key = (topic, number)
+        if isinstance(error, ApiError) and not error.retriable:
+            self._held_back.settled(key, header)
+            return
+        partition = self._partitions.get(topic, number)
+        log = None if partition is None else partition.log
+        if partition is None or log is None:
+            self._held_back.refused(key, header, None, NO_PROGRESS)
+        elif log.find_stored(header) is None:
+            leading_since = None if partition.leading is None else partition.leading_since
+            self._held_back.refused(key, header, leading_since, log.producers.progress(header.producer_id))
 
     # -- thousands of partitions -------------------------------------------------------------------------------------
 
@@ -420,19 +447,23 @@ class ProduceHandler:
         progress = log.producers.progress(header.producer_id)
         if progress.is_open and progress.epoch == header.producer_epoch:
             return
-        try:
-            _check_verdict(verdicts.get(partition.key), header, partition, progress)
-            if self._held_back.must_wait(partition, header, progress):
-                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch was refused, and has to come first")
-            if version >= _ADDING_FROM_VERSION and header.base_sequence:
-                message = f"producer {header.producer_id} begins with sequence {header.base_sequence} in a new epoch"
-                raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
-        except ApiError as error:
-            if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
-                self._held_back.refused(partition, header, progress)
-            else:
-                self._held_back.settled(partition, header)
-            raise
+        _check_verdict(verdicts.get(partition.key), header, partition, progress)
+        if version >= _ADDING_FROM_VERSION and header.base_sequence:
+            message = f"producer {header.producer_id} begins with sequence {header.base_sequence} in a new epoch"
+            raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+
+    def _check_turn(self, partition: Partition, log: Log, header: records.BatchHeader) -> None:
+        """Refuse a batch before which another one has to come, unless it is stored already.
+
+        Raises:
+            ApiError: NOT_ENOUGH_REPLICAS; the producer sends it again, behind that one.
+        """
+        progress = log.producers.progress(header.producer_id)
+        if (
+            self._held_back.must_wait(partition.key, header, partition.leading_since, progress)
+            and log.find_stored(header) is None
+        ):
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch was refused, and has to come first")
 
     async def close(self) -> None:
         """End what is still being verified."""
@@ -533,6 +564,8 @@ class ProduceHandler:
             or header.batch_length + records.LENGTH_OVERHEAD != size_bytes
         ):
             _check(header, size_bytes, version)  # most have no codec or an old one, and nothing else to be looked at
+            if self._held_back.first and header.producer_id >= 0:
+                self._check_turn(partition, log, header)
             if header.attributes & records.TRANSACTIONAL:
                 self._check_transaction(request, version, header, partition, log, verdicts or {})
         if log.is_looking_inside:
@@ -545,8 +578,8 @@ class ProduceHandler:
                 # A producer gives up at that error.  What we lack another leader may have, after a pause of ours.
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not in touch with the replicas; {error}") from error
             raise
-        if header.attributes & records.TRANSACTIONAL:
-            self._held_back.settled(partition, header)
+        if self._held_back.first and header.producer_id >= 0:
+            self._held_back.settled(partition.key, header)
         if not result.is_duplicate:
             self._batches.value += 1
             self._records.value += header.record_count

@@ -210,7 +210,7 @@ def test_no_batch_overtakes_one_that_its_coordinator_could_not_be_asked_about(tm
             assert await node.send("a", producer, sequence) is ErrorCode.NOT_ENOUGH_REPLICAS, "0 has to come first"
         for sequence in (0, 1, 2):
             assert await node.send("a", producer, sequence) is ErrorCode.NONE
-        assert len(node.produce._held_back) == 0
+        assert len(node.produce._held_back.first) == 0
         assert await end(node, producer) is ErrorCode.NONE
         assert node.history(T0) == ["data", "data", "data", "commit"]
 
@@ -274,7 +274,7 @@ def test_batches_held_back_are_counted(tmp_path: Path, monkeypatch: pytest.Monke
         await node.apply()
         for producer_id in range(5):
             assert await node.send("a", (producer_id, 0), 0) is ErrorCode.NOT_ENOUGH_REPLICAS
-        assert len(node.produce._held_back) == 3
+        assert len(node.produce._held_back.first) == 3
 
     run(story, tmp_path)
 

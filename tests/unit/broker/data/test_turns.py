@@ -1,0 +1,202 @@
+"""A batch that was refused comes before what its producer sent behind it, and what is stored is not called refused."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pylog.broker.data import held_back
+from pylog.cluster.image import PartitionImage, TopicImage
+from pylog.errors import ErrorCode
+from tests.unit.broker.data.test_identity import FOLLOWER, LEADER
+from tests.unit.broker.data.test_produce_twice import Producing
+from tests.unit.log.batches import batch
+
+TOO_FEW, NEXT = ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+ELSEWHERE, UNKNOWN = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+PRODUCER = 5
+
+
+class Turns(Producing):
+    """A leader that needs its follower in sync, and one producer of batches of two records."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.partitions.now_ms = lambda: 0
+        self.configure({"min.insync.replicas": "2"})
+
+    def configure(self, configs: dict[str, str]) -> None:
+        topics = {**self.image.topics, "t": replace(self.image.topics["t"], configs=configs)}
+        self.change(topics)
+
+    def change(self, topics: Mapping[str, TopicImage]) -> None:
+        self.image = replace(self.image, version=self.image.version + 1, topics=topics)
+        self.apply(self.image)
+
+    def state(self, **fields: object) -> None:
+        """Apply an image in which the partition is another one in *fields*."""
+        topic = self.image.topics["t"]
+        before = topic.partitions[0]
+        state: PartitionImage = replace(before, partition_epoch=before.partition_epoch + 1, **fields)  # type: ignore[arg-type]
+        self.change({**self.image.topics, "t": replace(topic, partitions={0: state})})
+
+    def lose(self) -> None:
+        """Take the follower out of the in-sync replicas, which are too few then."""
+        self.state(isr=(LEADER,))
+
+    def win(self) -> None:
+        """Take it in again, and let it ask twice: its second fetch shows that it had our answer to the first."""
+        self.state(isr=(LEADER, FOLLOWER))
+        for _ in range(2):
+            self.follow(self.log.high_watermark)
+
+    def ask(self, sequence: int, *, producer: int = PRODUCER, epoch: int = 0) -> ErrorCode | None:  # type: ignore[override]
+        """Send a batch; return its error, None while its answer is being waited for."""
+        self.replies.clear()
+        self.send(batch(2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence))
+        codes = self.error_codes()
+        return codes[0] if codes else None
+
+
+def told(directory: Path, story: Callable[[Turns], None]) -> None:
+    async def run() -> None:
+        story(Turns(directory))
+
+    asyncio.run(run())
+
+
+def test_what_comes_behind_a_refused_batch_waits_for_it(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.ask(0)
+        one.follow(2)
+        one.lose()
+        assert one.ask(2) is TOO_FEW
+        one.win()
+        assert one.ask(4) is TOO_FEW, "2 has to come first: out of order, its producer would begin a new epoch"
+        assert one.ask(6) is TOO_FEW
+        assert one.ask(2) is None
+        assert one.ask(4) is None
+        assert one.ask(8) is NEXT, "nobody refused 6 since 4 was stored"
+        assert one.log.log_end_offset == 6
+        assert len(one.produce._held_back.first) == 0
+
+    told(tmp_path, story)
+
+
+def test_the_first_batches_of_a_producer_come_in_their_order_too(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.lose()
+        assert one.ask(0) is TOO_FEW
+        one.win()
+        assert one.ask(2) is TOO_FEW, "a log that does not know the producer would take it, and never 0"
+        assert one.ask(0) is None
+        assert one.ask(2) is None
+
+    told(tmp_path, story)
+
+
+def test_a_broker_that_hears_between_two_batches_that_it_leads_keeps_their_order(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.state(leader=FOLLOWER, leader_epoch=2)
+        assert one.ask(0) is ELSEWHERE
+        one.state(leader=LEADER, leader_epoch=3)
+        assert one.ask(2) is TOO_FEW
+        assert one.ask(0) is None
+        assert one.ask(2) is None
+
+    told(tmp_path, story)
+
+
+def test_a_broker_that_hears_between_two_batches_of_the_topic_keeps_their_order(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        topics = dict(one.image.topics)
+        before = topics.pop("t")
+        one.partitions.retire(replace(one.image, version=one.image.version + 1, topics=topics))
+        one.change(topics)
+        assert one.ask(0) is UNKNOWN
+        one.change({**topics, "t": before})
+        assert one.ask(2) is TOO_FEW
+        assert one.ask(0) is None
+        assert one.ask(2) is None
+
+    told(tmp_path, story)
+
+
+def test_what_another_leader_may_have_taken_holds_nothing_back(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.lose()
+        assert one.ask(0) is TOO_FEW
+        one.state(leader=FOLLOWER, leader_epoch=2, isr=(LEADER, FOLLOWER))
+        one.state(leader=LEADER, leader_epoch=3)
+        assert one.ask(2) is None
+
+    told(tmp_path, story)
+
+
+def test_a_stored_batch_that_was_refused_elsewhere_holds_nothing_back(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.ask(0)
+        one.state(leader=FOLLOWER, leader_epoch=2)
+        assert one.ask(0) is ELSEWHERE, "it is stored here; who leads acknowledges it, which changes nothing here"
+        one.state(leader=LEADER, leader_epoch=3)
+        assert one.ask(2) is None
+
+    told(tmp_path, story)
+
+
+def test_a_batch_refused_for_good_holds_nothing_back(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.ask(0)
+        one.lose()
+        assert one.ask(2) is TOO_FEW
+        one.win()
+        one.configure({"min.insync.replicas": "2", "max.message.bytes": "60"})
+        assert one.ask(2) is ErrorCode.MESSAGE_TOO_LARGE
+        one.configure({"min.insync.replicas": "2"})
+        assert one.ask(4) is NEXT, "its producer gives 2 up, and is to know at once that it begins a new epoch"
+
+    told(tmp_path, story)
+
+
+def test_other_producers_and_epochs_wait_for_nothing(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.lose()
+        assert one.ask(0) is TOO_FEW
+        one.win()
+        assert one.ask(7, producer=PRODUCER + 1) is None
+        assert one.ask(0, epoch=1) is None
+
+    told(tmp_path, story)
+
+
+def test_a_stored_batch_is_not_called_refused_while_too_few_are_in_sync(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        assert one.ask(0) is None
+        one.lose()
+        after = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert one.ask(0) is after, "librdkafka tells its user that what was not enough replicas was not written"
+        assert one.ask(2) is TOO_FEW
+        one.win()
+        one.follow(2)
+        one.lose()
+        assert one.ask(0) is ErrorCode.NONE, "all that were in sync have it"
+        assert one.log.log_end_offset == 2
+
+    told(tmp_path, story)
+
+
+def test_the_producers_remembered_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "MAX_COUNT", 3)
+
+    def story(one: Turns) -> None:
+        one.lose()
+        for producer in range(5):
+            assert one.ask(0, producer=producer) is TOO_FEW
+        assert len(one.produce._held_back.first) == 3
+        one.win()
+        assert one.ask(2, producer=0) is None, "forgotten"
+        assert one.ask(2, producer=4) is TOO_FEW
+
+    told(tmp_path, story)
