@@ -184,8 +184,8 @@ MUTANTS: Sequence[Mutant] = (
         "report-progress-before-the-flush",
         "broker/data/replication.py",
         "_Fetcher._exchange",
-        "await owner.synced(list(unsynced.values()))",
-        "",
+        "failed = await owner.synced(list(unsynced.values()))",
+        "failed: list[Partition] = []",
         story="cut-power-before-a-follower-has-synced",
     ),
     # -- followers -------------------------------------------------------------------------------------------------

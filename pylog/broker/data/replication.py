@@ -182,15 +182,24 @@ class Replication:
 
     # -- followers ---------------------------------------------------------------------------------------------------
 
-    async def synced(self, partitions: Iterable[Partition]) -> None:
+    async def synced(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Wait until what `flush.*` wants synced is: the next fetch tells the leader that we have it (rule 8).
 
         Args:
             partitions: that have got something since it was waited for last.
+
+        Returns:
+            Those that could not be synced, for want of room or of a descriptor, and must not be asked for.
         """
-        logs = [one.log for one in partitions if one.log is not None and one.log.is_flushing]
-        if logs:
-            await self._sync(logs)
+        failed: list[Partition] = []
+        for one in partitions:
+            if one.log is not None and one.log.is_flushing:
+                try:
+                    await self._sync([one.log])
+                except ApiError as error:
+                    _logger.warning("sync put off partition=%s reason=%s", one.key, error)
+                    failed.append(one)
+        return failed
 
     def question(self, partition: Partition) -> FetchPartition | None:
         """Return what to ask the leader of *partition*: everything from its log end on; None for nothing now."""
@@ -651,9 +660,12 @@ class _Fetcher:
         if await self._client.reach(address, owner.timeout_s):
             self._feed.forget()
         unsynced = self._unsynced
-        await owner.synced(list(unsynced.values()))
+        failed = await owner.synced(list(unsynced.values()))
         if self._unsynced is unsynced:
-            self._unsynced = {}
+            self._unsynced = {one.key: one for one in failed}
+        for one in failed:
+            if self._partitions.get(one.key) is one:
+                self._rest(one.key)
         if owner.broker_epoch != self._broker_epoch:
             self._broker_epoch = owner.broker_epoch
             self._feed.forget()  # the leader has to hear for each partition that this is another registration
@@ -673,6 +685,12 @@ class _Fetcher:
 
     def _question(self, key: Key) -> FetchPartition | None:
         return self._owner.question(self._partitions[key])
+
+    def _rest(self, key: Key) -> None:
+        """Ask for a partition again only after a while, a longer one each time."""
+        rest_s = self._rests_s.get(key, FIRST_REST_S)
+        self._resting[key] = asyncio.get_running_loop().time() + rest_s
+        self._rests_s[key] = min(2 * rest_s, BACKOFF_S)
 
     async def _ask_beginnings(self, answers: Iterable[_Answered]) -> dict[Key, Beginning]:
         """Ask the leader what those partitions take over that must begin anew; some come later if they are many."""
@@ -729,9 +747,7 @@ class _Fetcher:
             if is_taken:
                 self._rests_s.pop(key, None)
             else:
-                rest_s = self._rests_s.get(key, FIRST_REST_S)
-                self._resting[key] = asyncio.get_running_loop().time() + rest_s
-                self._rests_s[key] = min(2 * rest_s, BACKOFF_S)
+                self._rest(key)
             if _may_cut(result):
                 # A broker that comes back may have a tail to cut in every partition, or to begin each of them anew,
                 # which syncs files; the loop has other work between.

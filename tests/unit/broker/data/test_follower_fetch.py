@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,8 +18,10 @@ from pylog.broker.data.peer_keys import PeerKeys
 from pylog.broker.data.peers import PeerClient, PeerRequests
 from pylog.broker.data.throttles import Throttles
 from pylog.broker.settings import Value, parse_broker_settings, typed
-from pylog.cluster.image import ClusterImage
+from pylog.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
+from pylog.log.directory import LogDirectory
+from pylog.log.log import Log
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.security.principal import Session
@@ -56,12 +58,16 @@ def fetch(partitions: Partitions, offset: int, *, epoch: int = 0) -> FetchResult
 
 
 def replication_of(
-    partitions: Partitions, settings: Mapping[str, Value], *, keys: PeerKeys | None = None
+    partitions: Partitions,
+    settings: Mapping[str, Value],
+    *,
+    keys: PeerKeys | None = None,
+    sync: Callable[[Iterable[Log]], Awaitable[None]] | None = None,
 ) -> replication.Replication:
-    """Return broker 1's replication, whose logs want no sync."""
+    """Return broker 1's replication, whose logs want no sync unless *sync* is told."""
     unused: Any = None
 
-    async def sync(_: object) -> None:
+    async def sync_nothing(_: object) -> None:
         """Nothing wants one."""
 
     return replication.Replication(
@@ -73,7 +79,7 @@ def replication_of(
         keys=keys or PeerKeys(b""),
         broker_epoch=lambda: 7,
         ask_isr=unused,
-        sync=sync,
+        sync=sync or sync_nothing,
         throttles=Throttles(1, settings, partitions, lambda: 0),
     )
 
@@ -278,3 +284,58 @@ def test_a_deleted_topic_leaves_no_rest_behind(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert list(following._isr_rests_ms) == [place]
+
+
+def test_a_partition_that_cannot_be_synced_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = parse_broker_settings({})
+    partitions = Partitions(LogDirectory.open(tmp_path, broker_id=1), 1, settings)
+    address = NodeAddress(2, "h", 9092)
+    state = PartitionImage(2, 0, (1, 2), (1, 2), 1)
+    topics = {"t": TopicImage("t", UUID(int=5), {0: state, 1: state}, {"flush.messages": "1"})}
+    image = ClusterImage(1, 1, "c", 2, {one: BrokerInfo(one, 7, None, address, address) for one in (1, 2)}, topics)
+    partitions.switch(image, partitions.prepare(image))
+    has_room = [False]
+
+    async def sync(logs: Iterable[Log]) -> None:
+        for log in logs:
+            if log.topic_partition.partition == 0 and not has_room[0]:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no room for its .txnindex")
+
+    async def run() -> None:
+        asked: asyncio.Queue[FetchRequest] = asyncio.Queue()
+
+        class Leader:
+            """Stands for the connection to it: tells what is asked, and has nothing new."""
+
+            def __init__(self, *_: object) -> None:
+                """Nothing is to be opened."""
+
+            async def reach(self, _: NodeAddress, timeout_s: float) -> bool:
+                return False
+
+            async def fetch(
+                self, _: NodeAddress, epoch: int, request: FetchRequest, timeout_s: float
+            ) -> tuple[list[FetchResult[memoryview]], bool]:
+                asked.put_nowait(request)
+                await asyncio.sleep(0.001)
+                return [], False
+
+            def close(self) -> None:
+                """Nothing is open."""
+
+        monkeypatch.setattr(replication, "PeerClient", Leader)
+        monkeypatch.setattr(replication, "FIRST_REST_S", 0.001)
+        following = replication_of(partitions, settings, sync=sync)
+        following.image_applied()
+        for _ in range(3):
+            request = await asyncio.wait_for(asked.get(), 10)
+            assert [part.partition for part in request.partitions] == [1], (
+                "of 0 the leader must not think that we have it"
+            )
+        has_room[0] = True
+        while [part.partition for part in request.partitions] != [0, 1]:
+            request = await asyncio.wait_for(asked.get(), 10)
+        await following.stop()
+
+    asyncio.run(run())
+    partitions._directory.close()
