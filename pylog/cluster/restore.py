@@ -19,9 +19,13 @@ from pylog.cluster.image import FIRST_LEVEL, PartitionImage, TopicImage
 from pylog.errors import PylogError
 from pylog.model import NO_LEADER, TRANSACTIONS_TOPIC, Offset, TopicPartition
 
-EPOCH_MARGIN = 1_000
+EPOCH_MARGIN = 100_000
 """Elections that no disk may know of: a leader writes its epoch down with its first batch.  Clients remember epochs and
-refuse what a lower one says, so the margin is generous; a leader epoch has room for two thousand million."""
+refuse what a lower one says, so the margin is generous; a leader epoch has room for two thousand million.
+
+A coordinator of transactions takes so large a gap for a restoration, which costs all producers their ids.  Within the
+seven days after which an unused id is forgotten, elections make one only at a rate of one in six seconds.
+"""
 
 PRODUCER_ID_MARGIN = 1_000 * znodes.PRODUCER_ID_BLOCK_SIZE
 """Ids that were handed out since the backup to producers that have not written yet."""

@@ -603,10 +603,10 @@ def test_ids_of_before_a_restoration_are_being_loaded_until_they_have_another_pr
     ("leader_epochs", "first"),
     [
         ((3,), -1),
-        ((0, 3, 900), -1),
+        ((0, 3, 3 + 5_000), -1),  # elections without a write
         ((3, 3 + EPOCH_MARGIN), 3 + EPOCH_MARGIN),
-        ((3, 2_000, 2_001, 5_000, 5_001), 5_000),
-        ((3, 2_000, 2_001), 2_000),
+        ((3, 2 * EPOCH_MARGIN, 2 * EPOCH_MARGIN + 1, 5 * EPOCH_MARGIN, 5 * EPOCH_MARGIN + 1), 5 * EPOCH_MARGIN),
+        ((3, 2 * EPOCH_MARGIN, 2 * EPOCH_MARGIN + 1), 2 * EPOCH_MARGIN),
     ],
 )
 def test_a_gap_of_leader_epochs_tells_of_a_restoration(leader_epochs: Sequence[int], first: int) -> None:
