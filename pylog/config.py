@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pylog.audit.counter import CounterConfig
     from pylog.client.connection import Connection
     from pylog.console.config import ConsoleConfig
+    from pylog.ingest.stream.config import Input, StreamConfig
     from pylog.mirror.config import Cluster, MirrorConfig
     from pylog.probe.config import ProbeConfig
     from pylog.registry.instance import RegistryConfig
@@ -266,6 +267,77 @@ def load_console_config(path: Path) -> "ConsoleConfig":
         )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def load_stream_config(path: Path) -> "StreamConfig":
+    """Read the file of a query that runs on and on.
+
+    Raises:
+        ConfigError: as of `load_broker_config`.
+    """
+    from pylog.ingest.stream.config import DEFAULT_MASTER, DEFAULT_TRIGGER, StreamConfig
+
+    reader, _ = _open(path)
+    reader.integer("version", 1, FORMAT_VERSION)
+    name = reader.text("name")
+    inputs = reader.section("inputs")
+    metrics = reader.text("metrics_file", "-")
+    cluster, text = _read_cluster(reader), _read_sql(reader, path)
+    group = reader.text("group", f"stream-{name}")
+    found = {alias: _read_input(inputs.section(alias)) for alias in inputs.names()}
+    security = reader.section("security").plain() if reader.has("security") else {}
+    options = reader.section("options").plain() if reader.has("options") else {}
+    output, checkpoint = reader.text("output"), Path(reader.text("checkpoint"))
+    trigger, master = reader.text("trigger", DEFAULT_TRIGGER), reader.text("master", DEFAULT_MASTER)
+    reader.finish()
+    try:
+        return StreamConfig(
+            name=name,
+            cluster=cluster,
+            security=security,
+            sql=text,
+            inputs=found,
+            output=output,
+            options=options,
+            checkpoint=checkpoint,
+            trigger=trigger,
+            group="" if group == "none" else group,
+            metrics_file=None if metrics == "-" else Path(metrics),
+            master=master,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _read_sql(reader: "_Section", path: Path) -> str:
+    """Return the text of ``sql``, or of the file that ``sql_file`` names, beside *path* unless it is absolute."""
+    if not reader.has("sql_file"):
+        return reader.text("sql")
+    if reader.has("sql"):
+        raise reader.fault("sql_file", "wanted sql or sql_file, got both")
+    file = path.parent / reader.text("sql_file")
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise reader.fault("sql_file", f"{file} cannot be read: {error}") from error
+
+
+def _read_input(reader: "_Section") -> "Input":
+    from pylog.ingest.stream.config import Input
+
+    table = reader.text("table", "false")
+    if table not in ("true", "false"):
+        raise reader.fault("table", f"must be true or false, got {table}")
+    found = Input(
+        topic=reader.text("topic", ""),
+        watermark=reader.text("watermark", ""),
+        is_table=table == "true",
+        path=reader.text("path", ""),
+        format=reader.text("format", "parquet"),
+        options=reader.section("options").plain() if reader.has("options") else {},
+    )
+    reader.finish()
+    return found
 
 
 def _read_end(reader: "_Section") -> "Cluster":

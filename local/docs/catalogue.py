@@ -29,6 +29,7 @@ _PROGRAMS = {
     "audit": ["audit/*.py", "cli/audit.py"],
     "retention": ["cli/retention.py"],
     "lake": ["ingest/status.py"],
+    "stream": ["ingest/stream/progress.py"],
     "backup": ["cli/backup.py"],
     "ship": ["ship/report.py"],
     "connect": ["connect/health.py"],

@@ -48,6 +48,7 @@ VERBS = {
     "ship": "Send this host's own logs to a topic.",
     "lake": "See what the lake holds: the files that count, and how far it was loaded.",
     "sql": "Ask topics in SQL: key, value, topic, partition, offset, timestamp, timestampType.",
+    "stream": "Run a query over topics on Spark, on and on; move it to another position.",
     "demo": "Generate activity events: page views, logins, searches, host metrics.",
     "explain": "Say what an error code means, or an alert, and what to do.",
     "completion": "Print a script that completes commands in a shell.",

@@ -4,7 +4,7 @@ from pylog import faults
 from pylog.errors import ApiError, PylogError
 from pylog.faults import CATALOGUE, Exit, Fault
 
-__all__ = ["Exit", "Failure", "failure_of"]
+__all__ = ["Exit", "Failure", "failure_of", "without_spark"]
 
 
 class Failure(Exception):
@@ -57,3 +57,14 @@ def failure_of(error: PylogError, bootstrap: str = "") -> Failure:
         return Failure(fault, where=bootstrap, found=str(error), wanted="a broker that answers in time")
     found = f"{error.code.name}: {error}" if isinstance(error, ApiError) else str(error)
     return Failure(fault, where=bootstrap, found=found)
+
+
+def without_spark(error: ModuleNotFoundError) -> Failure:
+    """Return what the user of a command that needs Spark is told where it is not installed."""
+    return Failure(
+        faults.PART_FAILED,
+        "Spark is not installed in this environment",
+        found=str(error),
+        wanted="pyspark, pyarrow and numpy",
+        next="run pylog of the host's Spark environment: /opt/pylog/spark/current/bin/pylog",
+    )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pylog import faults
-from pylog.cli.failure import Failure
+from pylog.cli.failure import Failure, without_spark
 from pylog.cli.options import Bootstrap, FormatOption, assignments, format_of, new_app, settings
 from pylog.cli.output import emit_rows
 from pylog.cli.settings import Settings
@@ -75,13 +75,7 @@ def sql(
     try:
         from pylog.ingest import sql as engine
     except ModuleNotFoundError as error:
-        raise Failure(
-            faults.PART_FAILED,
-            "Spark is not installed in this environment",
-            found=str(error),
-            wanted="pyspark, pyarrow and numpy",
-            next="run pylog of the host's Spark environment: /opt/pylog/spark/current/bin/pylog",
-        ) from error
+        raise without_spark(error) from error
     found_settings = settings(bootstrap, None)
     brokers = found_settings.bootstrap
     options = security_options(found_settings) | assignments("--option", option)

@@ -227,8 +227,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         ConfigError: an option is unknown, missing or malformed; the message says what was found and what is wanted.
     """
     given = {_SINK_SYNONYMS.get(name.lower(), name.lower()): value for name, value in options.items()}
-    # Spark's own: where the stream's checkpoint is.
-    unknown = given.keys() - _SINK_KNOWN - _FOR_SPARK - {"checkpointlocation"}
+    # Spark's own: where the stream's checkpoint is, and the query's name.
+    unknown = given.keys() - _SINK_KNOWN - _FOR_SPARK - {"checkpointlocation", "queryname"}
     if unknown:
         raise ConfigError(
             f"option {sorted(unknown)[0]!r} is unknown to a write; known are {', '.join(sorted(_SINK_KNOWN))}"

@@ -6,7 +6,7 @@ driver part by part, never all at once; or they are written to a topic by Spark'
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +34,8 @@ _MAX_STATE_PARTS = 8
 _MAX_TABLES = 100
 # Columns that say where a record goes or what it carries beside its value.
 _BESIDE_THE_VALUE = ("key", "topic", "partition", "headers", "timestamp", "offset", "timestampType")
-# An operator of Spark's plan that keeps rows until their time is over.
-_JOIN = re.compile(r"^[\s:+~-]*Join ", re.MULTILINE)
+# In the metadata of a column that a watermark was given for.
+_WATERMARK = "spark.watermarkDelayMs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def write(query: str, bootstrap: str, options: dict[str, str], master: str, targ
     written = Observation("written")
     counted = records_of(frame, target).observe(written, spark_functions.count(spark_functions.lit(1)).alias("records"))
     try:
-        writer = counted.write.format("pylog").options(**_write_options(bootstrap, options, target))
+        writer = counted.write.format("pylog").options(**write_options(bootstrap, options, target))
         writer.mode("append").save()
     except PySparkException as error:
         raise error_of(str(error)) from error
@@ -141,7 +141,8 @@ def records_of(frame: DataFrame, target: Target) -> DataFrame:
     return frame.withColumn("value", value).drop(*inside)
 
 
-def _write_options(bootstrap: str, options: Mapping[str, str], target: Target) -> dict[str, str]:
+def write_options(bootstrap: str, options: Mapping[str, str], target: Target) -> dict[str, str]:
+    """Return the options of the ``format("pylog")`` that writes to *target*; *options* are those of reading."""
     security = {name: value for name, value in options.items() if name.startswith("security.")}
     return {**security, **target.options, "bootstrap": bootstrap, "topic": target.topic}
 
@@ -210,16 +211,10 @@ def follow_into(
         PylogError: the message says what is wrong.
     """
     frame, topics = _planned(query, bootstrap, options, master, watermarks, is_stream=True)
-    if target.topic in topics:
-        raise ConfigError(f"the query reads topic {target.topic!r} and would read what it writes there, without end")
     try:
-        if (endless := sorted(topics - watermarks.keys())) and _JOIN.search(_plan_of(frame)):
-            raise ConfigError(
-                f"the query joins topics and would keep all rows of {endless[0]!r}: "
-                f"give --watermark '{endless[0]}=timestamp 10 minutes', and a range of time in the join's condition"
-            )
+        check_endless(frame, topics, watermarks.keys(), target)
         writer = records_of(frame, target).writeStream.format("pylog").outputMode("append")
-        writer = writer.options(**_write_options(bootstrap, options, target))
+        writer = writer.options(**write_options(bootstrap, options, target))
         with tempfile.TemporaryDirectory(prefix="pylog-sql-") as of_this_run:
             # Spark's state needs a place even if nobody comes back to it.
             writer.option("checkpointLocation", target.checkpoint or of_this_run).start().awaitTermination()
@@ -227,8 +222,67 @@ def follow_into(
         raise error_of(str(error)) from error
 
 
-def _plan_of(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().analyzed().toString())
+def check_endless(frame: DataFrame, topics: Collection[str], marked: Collection[str], target: Target) -> None:
+    """Check that a stream ends somewhere: it neither reads what it writes, nor keeps rows for ever.
+
+    Args:
+        frame: the planned query.
+        topics: that it reads as streams.
+        marked: those of them that have a watermark.
+        target: where its rows go.
+
+    Raises:
+        ConfigError: the message says what has no end, and what gives it one.
+    """
+    if target.topic in topics:
+        raise ConfigError(f"the query reads topic {target.topic!r} and would read what it writes there, without end")
+    plan = frame._jdf.queryExecution().analyzed()
+    keeping = [one for one in _nodes(plan) if one.isStreaming() and one.nodeName() in ("Join", "Distinct")]
+    joins = [one for one in keeping if one.nodeName() == "Join" and all(side.isStreaming() for side in _children(one))]
+    if joins and (endless := sorted({*topics} - {*marked})):
+        raise ConfigError(
+            f"the query joins topics and would keep all rows of {endless[0]!r}: "
+            f"give --watermark '{endless[0]}=timestamp 10 minutes', and a range of time in the join's condition"
+        )
+    # A condition in WHERE bounds a join as one in ON does, once Spark has pushed it down.
+    filters = [one.condition() for one in _nodes(plan) if one.nodeName() == "Filter"]
+    for join in joins:
+        conditions = [*filters, *([join.condition().get()] if join.condition().isDefined() else [])]
+        named = {number for condition in conditions for number in _numbers(condition.references())}
+        if not all(named & _times(side) for side in _children(join)):
+            raise ConfigError(
+                "the query joins topics without a range of time and would keep all their rows: compare the columns "
+                "with watermarks in the join's condition, as in a.timestamp BETWEEN b.timestamp AND b.timestamp + "
+                "INTERVAL 1 HOUR"
+            )
+    for distinct in keeping:
+        if distinct.nodeName() == "Distinct" and not _times(distinct):
+            raise ConfigError(
+                "the query keeps every row that it has seen, for SELECT DISTINCT: select a column with a watermark too"
+            )
+
+
+def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401  of Spark's plan, in the JVM
+    yield plan
+    for child in _children(plan):
+        yield from _nodes(child)
+
+
+def _children(plan: Any) -> list[Any]:  # noqa: ANN401
+    children = plan.children()
+    return [children.apply(number) for number in range(children.size())]
+
+
+def _times(plan: Any) -> set[int]:  # noqa: ANN401
+    """Return the numbers of the columns of *plan* that have a watermark."""
+    columns = plan.output()
+    found = [columns.apply(number) for number in range(columns.size())]
+    return {column.exprId().id() for column in found if column.metadata().contains(_WATERMARK)}
+
+
+def _numbers(references: Any) -> set[int]:  # noqa: ANN401
+    columns = references.toSeq()
+    return {columns.apply(number).exprId().id() for number in range(columns.size())}
 
 
 def _planned(
@@ -241,33 +295,51 @@ def _planned(
     is_stream: bool,
 ) -> tuple[DataFrame, set[str]]:
     """Return the planned query and the topics that it reads."""
-    rewritten, views = views_of(query)
     spark = session(master, "pylog-sql")
     if is_stream:
-        # Each has its state kept and written down: Spark's 200 would take seconds a micro-batch on a few cores.
-        parts = min(_MAX_STATE_PARTS, spark.sparkContext.defaultParallelism)
-        spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+        set_state_parts(spark)
     met: set[str] = set()
 
     def define(view: str, topic: str) -> None:
         met.add(topic)
-        frame = _load(spark, {**options, "bootstrap": bootstrap, "topic": topic}, is_stream)
+        frame = load(spark, {**options, "bootstrap": bootstrap, "topic": topic}, is_stream=is_stream)
         if topic in watermarks:
             frame = frame.withWatermark(*watermarks[topic])
         frame.createOrReplaceTempView(view)
 
-    def checked(frame: DataFrame) -> tuple[DataFrame, set[str]]:
-        if unused := sorted(watermarks.keys() - met):
-            raise ConfigError(f"--watermark names topic {unused[0]}, which the query does not read")
-        return frame, met
+    frame = analysed(spark, query, define)
+    if unused := sorted(watermarks.keys() - met):
+        raise ConfigError(f"--watermark names topic {unused[0]}, which the query does not read")
+    return frame, met
 
+
+def set_state_parts(spark: SparkSession) -> None:
+    """Set how many parts the state of a stream has that begins anew."""
+    # Each has its state kept and written down: Spark's 200 would take seconds a micro-batch on a few cores.
+    parts = min(_MAX_STATE_PARTS, spark.sparkContext.defaultParallelism)
+    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+
+
+def analysed(spark: SparkSession, query: str, define: Callable[[str, str], None]) -> DataFrame:
+    """Return the planned *query*.
+
+    Args:
+        spark: where it is to run.
+        query: Spark's SQL.
+        define: makes the view of a name, the first, over the topic of a name, the second; asked for each that the
+            session does not know.
+
+    Raises:
+        PylogError: the message says what is wrong.
+    """
+    rewritten, views = views_of(query)
     try:
         for view, topic in views.items():
             define(view, topic)
         # Spark alone knows which names a query leaves open: those of its own views, subqueries and CTEs are none.
         for _ in range(_MAX_TABLES):
             try:
-                return checked(spark.sql(rewritten))
+                return spark.sql(rewritten)
             except AnalysisException as error:
                 parameters = error.getMessageParameters() or {}
                 named = topic_of(parameters.get("relationName", ""))
@@ -283,6 +355,7 @@ def _planned(
         raise error_of(str(error)) from error
 
 
-def _load(spark: SparkSession, options: dict[str, str], is_stream: bool) -> DataFrame:
+def load(spark: SparkSession, options: Mapping[str, str], *, is_stream: bool) -> DataFrame:
+    """Return a topic as a table, or as a stream."""
     reader = spark.readStream if is_stream else spark.read
     return reader.format("pylog").options(**options).load()
