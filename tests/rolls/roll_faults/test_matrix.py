@@ -1,7 +1,7 @@
 """Every fault at every phase of a step (F2, F3): no send fails, nothing is lost, and the next run finishes the roll.
 
 A diagonal of five cells without FULL=1, all of them with it. They take an hour and more, so they may run in parts:
-`PYTEST_ADDOPTS='-k "disk full"' make molecule SCENARIO=roll_faults`; the page of results has the last of each cell.
+`PYTEST_ADDOPTS='-k "disk and gate"' make molecule SCENARIO=roll_faults`; the page of results has the last of each cell.
 """
 
 import re
