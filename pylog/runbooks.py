@@ -334,6 +334,19 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog_certificate_expires_timestamp_seconds` is the new date. The broker's journal: `certificate "
         "reloaded`.",
     ),
+    "PylogHostCertificateExpires": Runbook(
+        what="the certificate in FILE of HOST expires soon, or has",
+        look="`openssl x509 -enddate -subject -noout -in FILE` on the host. The name says whose it is: "
+        "ZooKeeper's below `/etc/pylog-zookeeper`, the load balancer's below `/etc/pylog-load-balancer`, those of "
+        "Prometheus and the node exporter below `/etc/pylog-monitoring`, the others by name below `/etc/pylog`.",
+        decide="Once it has expired, others refuse that program, and a metrics page is no longer scraped. Brokers get "
+        "no new session with such a ZooKeeper server.",
+        act="Run `playbooks/site.yml`, which renews certificates of the bundle's authority "
+        "`certificates_renew_days` before their end. Where it renews none, the authority itself ends: bring another "
+        "one (docs/handbook.md). Certificates of your own: put new ones into `certificates_given` before.",
+        verify="`pylog_host_certificate_expires_timestamp_seconds` is the new date; `site` writes it, so a file that "
+        "was replaced by hand shows there after the next run.",
+    ),
     "PylogRevocationListExpires": Runbook(
         what="the revocation list of listener LISTENER of broker BROKER expires within a day, or has",
         look="`openssl crl -nextupdate -noout -in FILE` on the host, with the file of `ssl.crl.location` in the "

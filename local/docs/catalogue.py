@@ -10,6 +10,7 @@ from pathlib import Path
 from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.metrics import Metrics
+from pylog.ops.certificates import expiries
 from pylog.probe.canary import Board
 from pylog.probe.lag import LagReport, Stuck
 from pylog.probe.reader import JUDGED, show_report
@@ -18,6 +19,7 @@ from pylog.process_metrics import measure_process
 
 SOURCES = Path(__file__).resolve().parents[2] / "pylog"
 BROKER = "broker"
+EXPORTER = "exporter"
 # Those that run, and tell what their process uses; the others leave a file behind and end.
 _SERVERS = ("mirror", "registry", "audit")
 # Program -> where its metrics are made.
@@ -51,6 +53,7 @@ _NO_LABELS = {"read", "help"}
 _PASSED_ON: Mapping[str, tuple[str, ...]] = {
     "pylog_topic_(produce|fetch)_bytes_total": ("topic",),
     "pylog_group_stuck_offset": Stuck._fields,
+    "pylog_host_certificate_expires_timestamp_seconds": ("file",),
 }
 """Labels of metrics whose name or labels are handed to who makes them."""
 
@@ -128,6 +131,7 @@ def catalogue(scraped: str) -> list[Metric]:
             if program != BROKER
             for one in sorted({*_of_sources(program), *_of_process(program)})
         ),
+        *_of_text(expiries({}), EXPORTER),
     ]
 
 

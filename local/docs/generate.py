@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from local.docs import alerts, roles
-from local.docs.catalogue import BROKER, catalogue, labels_of
+from local.docs.catalogue import BROKER, EXPORTER, catalogue, labels_of
 from local.docs.commands import command_pages
 from pylog.broker.listener_settings import INTERNAL_SETTINGS, LISTENER_SETTINGS
 from pylog.broker.settings import SETTINGS, Kind
@@ -84,6 +84,9 @@ is well while `time() - pylog_canary_last_success_timestamp_seconds` stays below
 topic takes writes with one replica in sync, so it tells whether a broker serves, and `PylogWritesRefused` whether
 acks=all is refused.
 
+What the node exporter shows of a host's certificates is written by `playbooks/site.yml`, which puts them there: one
+that is replaced by hand shows after the next run.
+
 Labels are those that the program gives; Prometheus adds `host`, `datacenter`, `job` and `instance`, and `broker` to a
 broker's own.
 
@@ -130,15 +133,17 @@ _COMMANDS = {"backup": "cluster backup", "ship": "ship journal", "connect": "con
 """Program -> its command, where that has another name."""
 
 
+def _name(program: str) -> str:
+    """Return what shows the metrics of *program*."""
+    return "node exporter" if program == EXPORTER else f"pylog {_COMMANDS.get(program, program)}"
+
+
 def metrics_page(scraped: str) -> str:
     """Return the page of all metrics: a broker's as it shows them in *scraped*, and the other programs'."""
     text = _METRICS_HEAD
     for program, metrics in itertools.groupby(catalogue(scraped), key=lambda one: one.program):
         if program != BROKER:
-            text += (
-                f"\n## `pylog {_COMMANDS.get(program, program)}`\n\n| name | kind | labels | what it counts |\n"
-                "|---|---|---|---|\n"
-            )
+            text += f"\n## `{_name(program)}`\n\n| name | kind | labels | what it counts |\n|---|---|---|---|\n"
         for one in metrics:
             labels = ", ".join(f"`{label}`" for label in labels_of(one.name))
             text += f"| `{one.name}` | {one.kind} | {labels} | {one.help} |\n"
@@ -149,9 +154,8 @@ def told_metrics(scraped: str) -> str:
     """Return what `pylog explain` says of each metric: who shows it, its kind, what it says, which alerts read it."""
     told: dict[str, dict[str, object]] = {}
     for one in catalogue(scraped):
-        command = BROKER if one.program == BROKER else _COMMANDS.get(one.program, one.program)
         row = told.setdefault(one.name, {"programs": [], "kind": one.kind, "says": one.help, "alerts": []})
-        row["programs"] = [*row["programs"], f"pylog {command}"]  # type: ignore[misc]
+        row["programs"] = [*row["programs"], _name(one.program)]  # type: ignore[misc]
     for name, row in told.items():
         reads = re.compile(rf"\b{name}(_bucket|_count|_sum)?\b")
         row["alerts"] = [rule["alert"] for rule in alerts.rules() if reads.search(rule["expr"])]

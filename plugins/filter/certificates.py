@@ -2,14 +2,14 @@
 
 import datetime as dt
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 # Ansible loads this file by itself; the checkout that it belongs to need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from pylog.ops.certificates import Holder, problems, signed_certificate
+from pylog.ops.certificates import Holder, expiries, problems, signed_certificate
 
 
 def _holder(entry: Mapping[str, Any]) -> Holder:
@@ -40,6 +40,11 @@ def signed_request(request: str, entry: Mapping[str, Any], authority: str, key: 
     )
 
 
+def certificate_expiries(pems: Mapping[str, str], paths: Iterable[str]) -> str:
+    """Return what the node exporter shows of the certificates at *paths*, of those that a host has."""
+    return expiries({str(path): str(pems[path]) for path in paths if path in pems})
+
+
 def client_properties(user: str, passwords: Mapping[str, str]) -> dict[str, str]:
     """Return the properties, by librdkafka's names, with which a program of the bundle logs in as *user*."""
     return {
@@ -57,6 +62,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         """Return name -> filter."""
         return {
+            "certificate_expiries": certificate_expiries,
             "certificate_problems": certificate_problems,
             "client_properties": client_properties,
             "signed_request": signed_request,

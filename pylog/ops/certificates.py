@@ -4,6 +4,7 @@ Pure but for the serial numbers.  Private keys are made on the hosts (`pylog.ops
 in, a chain goes out.  Of a request only the public key is taken; names and uses come from the inventory.
 """
 
+import contextlib
 import datetime as dt
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
@@ -282,6 +283,24 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+EXPIRES = "pylog_host_certificate_expires_timestamp_seconds"
+"""What the node exporter shows of each certificate that this bundle has put on the host."""
+
+
+def expiries(pems: Mapping[str, str]) -> str:
+    """Return, in Prometheus's text format, when the certificates expire.
+
+    Args:
+        pems: path -> chain in PEM, the host's own certificate first; what cannot be read is left out.
+    """
+    lines = [f"# HELP {EXPIRES} When the certificate in a file of this host expires.", f"# TYPE {EXPIRES} gauge"]
+    for path, pem in sorted(pems.items()):
+        with contextlib.suppress(CertificateError):
+            ends = authorities(pem)[0].not_valid_after_utc
+            lines.append(f'{EXPIRES}{{file="{path}"}} {ends.timestamp():.0f}')
+    return "\n".join(lines) + "\n"
 
 
 def problems(

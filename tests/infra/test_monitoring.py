@@ -54,6 +54,7 @@ NOT_RAISED = {
     "PylogZooKeeperUnreached": "it takes minutes without ZooKeeper, which tests/cluster/night.py shows",
     "PylogSyncSlow": "it takes a slow disk",
     "PylogCertificateExpires": "it takes days",
+    "PylogHostCertificateExpires": "it takes days",
     "PylogRevocationListExpires": "it takes a revocation list, which tests/unit/security has",
     "PylogLoginsFail": "it takes ten minutes of wrong passwords, which tests/net/test_login.py shows",
     "PylogClockWrong": "hosts in containers share their clock",

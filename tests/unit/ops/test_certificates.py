@@ -3,6 +3,7 @@
 import datetime as dt
 import socket
 import ssl
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pylog.ops.certificates import (
     Holder,
     authority_problems,
     ensemble_settings,
+    expiries,
     holders,
     names_of,
     problems,
@@ -123,6 +125,19 @@ def test_a_certificate_ends_with_its_authority_and_is_not_renewed_for_it(tmp_pat
     pem = issued(tmp_path, ca=near)
     assert judged(pem, authority_pem=near[0]) == []
     assert judged(pem, authority_pem=near[0], now=NOW + dt.timedelta(days=21)) == ["it ended on 2030-02-20"]
+
+
+def test_what_expires_when_is_told_of_the_hosts_own_certificates(tmp_path: Path) -> None:
+    chain = issued(tmp_path, days=10) + CA
+    text = expiries({"/etc/pylog/b.pem": chain, "/etc/pylog/a.pem": CA, "/etc/pylog/torn.pem": "-----BEGIN"})
+    name, day_s = "pylog_host_certificate_expires_timestamp_seconds", 86_400
+    now_s = int(NOW.timestamp())
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        f'{name}{{file="/etc/pylog/a.pem"}} {now_s + 3650 * day_s}',
+        f'{name}{{file="/etc/pylog/b.pem"}} {now_s + 10 * day_s}',
+    ]
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_request_that_somebody_else_has_signed_is_refused(tmp_path: Path) -> None:
