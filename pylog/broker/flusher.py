@@ -93,6 +93,8 @@ class Flusher:
             except ApiError as error:
                 _logger.warning("sync put off partition=%s reason=%s", log.topic_partition, error)
                 self._look_again(log, RETRY_MS)
+            except StorageError as error:  # the partition alone is offline, and others may lead it
+                _logger.error("cannot sync partition=%s reason=%s", log.topic_partition, error)
         else:
             # A millisecond more, or it would ring before the time is up, by rounding.
             self._look_again(log, min(log.config.max_unsynced_ms, MAX_ALARM_MS) + 1)

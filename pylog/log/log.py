@@ -271,14 +271,27 @@ class Log:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
 
     def find_stored(self, header: BatchHeader) -> AppendResult | None:
-        """Return where a producer's batch is, if it was stored before; None if it was not, or if nobody can say yet."""
+        """Return where a producer's batch is, if it was stored before; None if it was not.
+
+        Raises:
+            ApiError: NOT_LEADER_OR_FOLLOWER: nobody can say yet, since a truncation took the producer's last batches.
+        """
         if header.producer_id < 0:
             return None
         try:
             stored = self.producers.check(header)
-        except ApiError:
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise
             return None
         return None if stored is None else AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
+
+    def is_next(self, header: BatchHeader) -> bool:
+        """Whether a producer's batch is not stored, and is the one that may come now."""
+        try:
+            return self.producers.check(header) is None
+        except ApiError:
+            return False
 
     def append_as_leader(
         self,

@@ -112,6 +112,10 @@ class ProducerProgress(NamedTuple):
     is_open: bool
 
 
+MAX_PRODUCER_ID = 1 << 62
+"""Producers have ids below it; a higher one, as a producer may have made up for Kafka or release 0.1.0, counts for
+nothing where new ones are given."""
+
 NO_PROGRESS = ProducerProgress(-1, -1, is_open=False)
 """Of a producer that is not known."""
 
@@ -190,6 +194,11 @@ class Producers:
     def _first_offsets(self) -> Mapping[int, Offset]:
         """Return where open transactions begin, by producer id."""
         return {} if self.transactions is None else self.transactions.first_offsets()
+
+    def _needed(self) -> frozenset[int]:
+        """Return who has an open transaction, or one that a cut may open again."""
+        ended = () if self.transactions is None else self.transactions.ended()
+        return frozenset((*self._first_offsets(), *(row.producer_id for row in ended)))
 
     def last_written_ms(self) -> list[int]:
         """Return when each producer with an open transaction wrote last; `UNKNOWN` of one that nobody saw writing."""
@@ -355,13 +364,13 @@ class Producers:
 
         One with an open transaction stays: without it the marker would end nothing, and consumers would wait for ever.
         """
-        first_offsets = self._first_offsets()
+        needed = self._needed()
         for found in self._producers.values():
             if found.timestamp == UNKNOWN:
                 found.timestamp = now_ms
         late = [key for key, found in self._producers.items() if found.timestamp + expiration_ms <= now_ms]
         for producer_id in late:
-            if producer_id not in first_offsets:
+            if producer_id not in needed:
                 del self._producers[producer_id]
 
     def begin_again(self, now_ms: int, expiration_ms: int) -> None:
@@ -633,8 +642,8 @@ class Producers:
                     raise StorageError(f"{path}: {error.strerror}") from error
 
     def _forget_older_half(self) -> None:
-        first_offsets = self._first_offsets()
-        forgettable = [producer_id for producer_id in self._producers if producer_id not in first_offsets]
+        needed = self._needed()
+        forgettable = [producer_id for producer_id in self._producers if producer_id not in needed]
         # By offset, not by time: the time of what a follower copied or a start found in the log may be unknown.
         forgettable.sort(key=lambda producer_id: self._producers[producer_id].last_offset)
         for producer_id in forgettable[: MAX_PRODUCER_COUNT // 2]:
@@ -651,7 +660,8 @@ def newest_producer_id(directory: Path) -> int:
     newest = -1
     for path in directory.glob(f"*{SUFFIX}"):
         try:
-            newest = max([newest, *_parse(path.read_bytes(), _NO_OFFSET)[0]])
+            found = _parse(path.read_bytes(), _NO_OFFSET)[0]
+            newest = max([newest, *(key for key in found if key < MAX_PRODUCER_ID)])
         except (ValueError, KeyError, struct.error, OSError):
             continue  # torn; what it said stands in the batches too
     return newest

@@ -184,7 +184,7 @@ MUTANTS: Sequence[Mutant] = (
         "report-progress-before-the-flush",
         "broker/data/replication.py",
         "_Fetcher._exchange",
-        "failed = await owner.synced(list(unsynced.values()))",
+        "failed = await owner.synced([one for key, one in unsynced.items() if key not in resting])",
         "failed: list[Partition] = []",
         story="cut-power-before-a-follower-has-synced",
     ),
@@ -403,6 +403,14 @@ MUTANTS: Sequence[Mutant] = (
         story="come-back-before-hearing-of-having-left",
     ),
     # -- producers and groups ----------------------------------------------------------------------------------------
+    Mutant(
+        "hold-back-for-ever",
+        "broker/data/held_back.py",
+        "HeldBack._forget_old",
+        "if self.first[oldest].until_ms > now_ms:",
+        "if self.first:",
+        seed=41,
+    ),
     Mutant(
         "store-a-batch-twice",
         "log/producers.py",

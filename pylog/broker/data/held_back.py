@@ -10,11 +10,12 @@ Source: KIP-890, part 1, for the first batches of a transaction (the lowest sequ
 `rd_kafka_handle_idempotent_Produce_error` of librdkafka, "skipped sequence numbers".
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from pylog.log.producers import MAX_RUN, SEQUENCE_MASK, ProducerProgress
 from pylog.model import Key
-from pylog.wire.records import BatchHeader
+from pylog.wire.records import TRANSACTIONAL, BatchHeader
 
 MAX_COUNT = 10_000
 """Producers and partitions remembered, some 300 bytes each; what was refused first is forgotten first.
@@ -22,7 +23,14 @@ MAX_COUNT = 10_000
 A coordinator that loads for a while refuses the producers of its ids, and each of them has a few partitions.
 """
 
-_Key: TypeAlias = tuple[Key, int, int]
+HOLD_MS = 10_000
+"""How long a batch that was refused holds others back.
+
+Those that were sent before its producer knew of the refusal come at once; who sends it again comes before them, and is
+noted anew.  It may come to another leader meanwhile and never here again.
+"""
+
+_Key: TypeAlias = tuple[Key, int, int, bool]
 
 
 class _First(NamedTuple):
@@ -31,38 +39,44 @@ class _First(NamedTuple):
     Attributes:
         leading_since: of the leadership that refused it; None if this broker did not lead, and then any may follow.
         progress: of the producer when the batch was refused; a batch or marker since then makes it another one.
+        until_ms: then it is forgotten.
     """
 
     sequence: int
     leading_since: int | None
     progress: ProducerProgress
+    until_ms: int
 
 
 class HeldBack:
-    """The lowest sequence that was refused, by partition, producer id and epoch.
+    """The lowest sequence that was refused lately, by partition, producer id and epoch, in transactions and outside.
 
-    A topic that is made again has partitions of the same names.  What its former one refused holds back nothing there
-    but what comes later of the same producer and epoch, while the new partition knows neither.
+    Outside of transactions anybody may name the id of a transactional producer, and holds back nothing of it.
 
     Attributes:
-        first: empty nearly always, which is asked for every batch.
+        first: those noted last at the end; empty nearly always, which is asked for every batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """Make it; *now_ms* is a clock that nobody sets."""
         self.first: dict[_Key, _First] = {}
+        self._now_ms = now_ms
 
     def refused(self, key: Key, header: BatchHeader, leading_since: int | None, progress: ProducerProgress) -> None:
         """Take note of a batch that is not stored, and that its producer shall send again."""
         if self.must_wait(key, header, leading_since, progress):
             return
-        entry = key, header.producer_id, header.producer_epoch
-        if entry not in self.first and len(self.first) >= MAX_COUNT:
+        entry = _entry(key, header)
+        self.first.pop(entry, None)  # to the end
+        if len(self.first) >= MAX_COUNT:
             del self.first[next(iter(self.first))]
-        self.first[entry] = _First(header.base_sequence, leading_since, progress)
+        until_ms = self._now_ms() + HOLD_MS
+        self.first[entry] = _First(header.base_sequence, leading_since, progress, until_ms)
 
     def must_wait(self, key: Key, header: BatchHeader, leading_since: int | None, progress: ProducerProgress) -> bool:
         """Whether an earlier batch than this one has to come before it."""
-        entry = key, header.producer_id, header.producer_epoch
+        self._forget_old()
+        entry = _entry(key, header)
         first = self.first.get(entry)
         if first is None or not _is_after(header.base_sequence, first.sequence):
             return False
@@ -73,10 +87,22 @@ class HeldBack:
 
     def settled(self, key: Key, header: BatchHeader) -> None:
         """Take note of a batch that was appended, or was refused for good."""
-        entry = key, header.producer_id, header.producer_epoch
+        entry = _entry(key, header)
         first = self.first.get(entry)
         if first is not None and not _is_after(header.base_sequence, first.sequence):
             del self.first[entry]
+
+    def _forget_old(self) -> None:
+        now_ms = self._now_ms()
+        while self.first:
+            oldest = next(iter(self.first))
+            if self.first[oldest].until_ms > now_ms:
+                return
+            del self.first[oldest]
+
+
+def _entry(key: Key, header: BatchHeader) -> _Key:
+    return key, header.producer_id, header.producer_epoch, bool(header.attributes & TRANSACTIONAL)
 
 
 def _is_after(sequence: int, first: int) -> bool:

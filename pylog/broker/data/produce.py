@@ -25,9 +25,9 @@ from pylog.broker.tasks import Tasks
 from pylog.errors import ApiError, ErrorCode, InvalidRecords, ProtocolError, StorageError, TooManyElements
 from pylog.log.intake import Allowance, take_in
 from pylog.log.log import Log
-from pylog.log.producers import NO_PROGRESS, ProducerProgress
+from pylog.log.producers import MAX_PRODUCER_ID, NO_PROGRESS, ProducerProgress
 from pylog.metrics import Metrics
-from pylog.model import INTERNAL_TOPICS, Key, Offset
+from pylog.model import INTERNAL_TOPICS, MAX_TOPIC_NAME_LENGTH, Key, Offset
 from pylog.net.connection import Connection, Part, Slot
 from pylog.security.acl import Operation, ResourceType
 from pylog.security.authorizer import Subject
@@ -51,6 +51,16 @@ _LZ4 = CODECS["lz4"]
 _NONE = ErrorCode.NONE
 _DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 """Success without an offset: clients take it for that, and so it is answered only when the batch is as safe as any."""
+
+_FOR_A_MOMENT = frozenset(
+    {
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals that may be over before the next batch of the same producer comes."""
 
 _PRODUCE = int(ApiKey.PRODUCE)
 
@@ -136,7 +146,7 @@ class ProduceHandler:
         self.verifier: Verify | None = None
         self.workshop: Workshop | None = None
         self._tasks = Tasks()
-        self._held_back = HeldBack()
+        self._held_back = HeldBack(lambda: partitions.now_ms())
         self._verifying: dict[Connection, deque[asyncio.Future[None]]] = {}
         self._batches = metrics.counter("pylog_produce_batches_total", "Record batches appended.")
         self._records = metrics.counter("pylog_produce_records_total", "Records appended.")
@@ -227,23 +237,24 @@ class ProduceHandler:
 
     def _note_refusal(self, topic: str, number: int, batch: memoryview | None, error: ApiError | StorageError) -> None:
         """Hold back what its producer has sent behind a refused batch, until that one comes again."""
-        if batch is None:
-            return
+        code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
+        if batch is None or code is ErrorCode.CORRUPT_MESSAGE or len(topic) > MAX_TOPIC_NAME_LENGTH:
+            return  # nobody knows whose batch it is, or no topic has that name
         try:
-            header = records.parse_header(batch)
+            header = records.check_batch(batch)
         except ApiError:
             return
         if header.producer_id < 0:
             return
         key = (topic, number)
-        if isinstance(error, ApiError) and not error.retriable:
+        if code not in _FOR_A_MOMENT:
             self._held_back.settled(key, header)
             return
         partition = self._partitions.get(topic, number)
         log = None if partition is None else partition.log
         if partition is None or log is None:
             self._held_back.refused(key, header, None, NO_PROGRESS)
-        elif log.find_stored(header) is None:
+        elif log.is_next(header):
             leading_since = None if partition.leading is None else partition.leading_since
             self._held_back.refused(key, header, leading_since, log.producers.progress(header.producer_id))
 
@@ -622,6 +633,9 @@ def _check(header: records.BatchHeader, size_bytes: int, version: int) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {version}")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")
+    if header.producer_id >= MAX_PRODUCER_ID:
+        # A restoration gives ids above the highest that a log knows, and needs room there.
+        raise InvalidRecords(f"producer id {header.producer_id}; below {MAX_PRODUCER_ID} is possible")
 
 
 def _is_outdated(verdict: _Verified) -> bool:

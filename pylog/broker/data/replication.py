@@ -189,14 +189,14 @@ class Replication:
             partitions: that have got something since it was waited for last.
 
         Returns:
-            Those that could not be synced, for want of room or of a descriptor, and must not be asked for.
+            Those that could not be synced, as for want of room or of a descriptor, and must not be asked for.
         """
         failed: list[Partition] = []
         for one in partitions:
             if one.log is not None and one.log.is_flushing:
                 try:
                     await self._sync([one.log])
-                except ApiError as error:
+                except (ApiError, StorageError) as error:
                     _logger.warning("sync put off partition=%s reason=%s", one.key, error)
                     failed.append(one)
         return failed
@@ -660,9 +660,10 @@ class _Fetcher:
         if await self._client.reach(address, owner.timeout_s):
             self._feed.forget()
         unsynced = self._unsynced
-        failed = await owner.synced(list(unsynced.values()))
+        resting = {key: one for key, one in unsynced.items() if key in self._resting}
+        failed = await owner.synced([one for key, one in unsynced.items() if key not in resting])
         if self._unsynced is unsynced:
-            self._unsynced = {one.key: one for one in failed}
+            self._unsynced = resting | {one.key: one for one in failed}
         for one in failed:
             if self._partitions.get(one.key) is one:
                 self._rest(one.key)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pylog.broker.flusher import Flusher
+from pylog.errors import StorageError
 from pylog.log.batch_file import OutOfDescriptors
 from pylog.log.log import Log
 from pylog.log.segments import Segments
@@ -216,5 +217,29 @@ def test_a_follower_does_not_count_what_could_not_be_synced_for_want_of_descript
             assert log.countable_end_offset == 0
         assert await told.get() == PARTITION, "it is tried again"
         assert log.countable_end_offset == 1
+
+    run(story, 0)
+
+
+def test_a_disk_that_fails_takes_its_partition_offline_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = open_log(tmp_path / "a", EACH), open_log(tmp_path / "b", EACH)
+    before = Segments.flush_aborted
+
+    def refuse(segments: Segments, *args: object, **fields: object) -> None:
+        if segments is log._segments:
+            raise StorageError("the disk fails")
+        before(segments, *args, **fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Segments, "flush_aborted", refuse)
+
+    async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
+        put(log, flusher)
+        put(other, flusher)
+        while other.countable_end_offset == 0:
+            await told.get()
+        assert log.offline is not None
+        assert log.countable_end_offset == 0
 
     run(story, 0)

@@ -12,6 +12,7 @@ from pylog.log import checkpoint
 from pylog.log.directory import LogDirectory
 from pylog.log.ends import LogEnd, read_ends
 from pylog.log.log import Log
+from pylog.log.producers import MAX_PRODUCER_ID
 from pylog.model import TopicPartition
 
 from .batches import append, segment_files
@@ -54,6 +55,16 @@ def test_after_a_clean_stop(tmp_path: Path) -> None:
     found = ends_of(tmp_path)
     assert found == LogEnd(CLICKS, ID, ((0, 0), (4, 15), (9, 30)), 0, 45, 109)
     check_against_a_start(tmp_path, found)
+
+
+@pytest.mark.parametrize("stop", [LogDirectory.close, kill])
+def test_an_id_that_a_producer_has_made_up_does_not_count(tmp_path: Path, stop: Callable[[LogDirectory], None]) -> None:
+    directory = opened(tmp_path)
+    log = log_of(directory)
+    for producer_id in (7, (1 << 63) - 1, MAX_PRODUCER_ID):
+        append(log, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    stop(directory)
+    assert ends_of(tmp_path).newest_producer_id == 7
 
 
 def test_what_the_directory_says_of_itself(tmp_path: Path) -> None:

@@ -219,6 +219,19 @@ def test_a_truncation_opens_a_transaction_again(log: Log) -> None:
     assert rows(log) == [AbortedTransaction(9, 0, 1, 2)]
 
 
+def test_a_producer_whose_transaction_a_cut_may_open_again_is_not_forgotten(log: Log) -> None:
+    send(log, 9)
+    log.high_watermark = 1
+    end(log, 9, ABORT)
+    send(log, 10, is_open=False)
+    log.producers.expire(2_000_000_000, 1)
+    assert [one.producer_id for one in log.producers.facts()] == [9], "its marker may not be on every replica"
+    log.truncate_to(1)
+    log = reopen(log)
+    end(log, 9, ABORT)
+    assert rows(log) == [AbortedTransaction(9, 0, 1, 2)]
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_an_unclean_truncation_opens_a_transaction_again_that_was_decided(log: Log, is_restarted: bool) -> None:
     send(log, 9)

@@ -9,7 +9,8 @@ import pytest
 
 from pylog.broker.data import held_back
 from pylog.cluster.image import PartitionImage, TopicImage
-from pylog.errors import ErrorCode
+from pylog.errors import ApiError, ErrorCode
+from pylog.log.producers import MAX_PRODUCER_ID
 from tests.unit.broker.data.test_identity import FOLLOWER, LEADER
 from tests.unit.broker.data.test_produce_twice import Producing
 from tests.unit.log.batches import batch
@@ -24,7 +25,8 @@ class Turns(Producing):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.partitions.now_ms = lambda: 0
+        self.steady_ms = 0
+        self.partitions.now_ms = lambda: self.steady_ms
         self.configure({"min.insync.replicas": "2"})
 
     def configure(self, configs: dict[str, str]) -> None:
@@ -52,10 +54,15 @@ class Turns(Producing):
         for _ in range(2):
             self.follow(self.log.high_watermark)
 
-    def ask(self, sequence: int, *, producer: int = PRODUCER, epoch: int = 0) -> ErrorCode | None:  # type: ignore[override]
+    def ask(  # type: ignore[override]
+        self, sequence: int, *, producer: int = PRODUCER, epoch: int = 0, is_damaged: bool = False
+    ) -> ErrorCode | None:
         """Send a batch; return its error, None while its answer is being waited for."""
         self.replies.clear()
-        self.send(batch(2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence))
+        view = batch(2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+        if is_damaged:
+            view[-1] ^= 1
+        self.send(view)
         codes = self.error_codes()
         return codes[0] if codes else None
 
@@ -183,6 +190,66 @@ def test_a_stored_batch_is_not_called_refused_while_too_few_are_in_sync(tmp_path
         one.lose()
         assert one.ask(0) is ErrorCode.NONE, "all that were in sync have it"
         assert one.log.log_end_offset == 2
+
+    told(tmp_path, story)
+
+
+def test_a_batch_that_does_not_come_again_holds_nothing_back_for_long(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.state(leader=FOLLOWER, leader_epoch=2)
+        assert one.ask(0) is ELSEWHERE, "who leads has it, and all that follow, and this broker forgets the producer"
+        one.state(leader=LEADER, leader_epoch=3)
+        assert one.ask(200) is TOO_FEW
+        one.steady_ms += held_back.HOLD_MS - 1
+        assert one.ask(200) is TOO_FEW
+        one.steady_ms += 1
+        assert one.ask(200) is None
+        assert one.produce._held_back.first == {}
+
+    told(tmp_path, story)
+
+
+def test_a_batch_that_comes_again_and_is_refused_holds_back_from_then_on(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.lose()
+        for _ in range(3):
+            assert one.ask(0) is TOO_FEW
+            one.steady_ms += held_back.HOLD_MS - 1
+        one.win()
+        assert one.ask(2) is TOO_FEW
+        assert one.ask(0) is None
+
+    told(tmp_path, story)
+
+
+def test_what_nobody_needs_to_have_sent_holds_nothing_back(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.ask(10)
+        assert one.ask(5, is_damaged=True) is ErrorCode.CORRUPT_MESSAGE
+        one.lose()
+        assert one.ask(5) is TOO_FEW, "not what comes next: somebody else may have made it up"
+        one.win()
+        assert one.ask(12) is None
+
+    told(tmp_path, story)
+
+
+def test_a_name_that_no_topic_can_have_is_not_kept(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        view = batch(2, producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+        error = ApiError(UNKNOWN, "")
+        one.produce._note_refusal("t" * 250, 0, view, error)
+        assert one.produce._held_back.first == {}
+        one.produce._note_refusal("t" * 249, 0, view, error)
+        assert len(one.produce._held_back.first) == 1
+
+    told(tmp_path, story)
+
+
+def test_an_id_that_leaves_no_room_for_others_is_refused(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        assert one.ask(0, producer=MAX_PRODUCER_ID) is ErrorCode.INVALID_RECORD
+        assert one.ask(0, producer=MAX_PRODUCER_ID - 1) is None
 
     told(tmp_path, story)
 
