@@ -1,7 +1,8 @@
 """What to do when an alert fires: look, decide, act, verify.
 
 One source for `pylog explain ALERT`, the console and docs/alerts.md.  The rules are in
-`roles/monitoring/files/alerts.yml`; a test holds both to the same alerts.  Words in capitals are labels of the alert.
+`roles/monitoring/files/alerts.yml`; a test holds both to the same alerts.  Words in capitals stand for values:
+labels of the alert, or what the reader has to fill in.
 """
 
 from collections.abc import Mapping
@@ -45,10 +46,14 @@ _FOUND = " Remove a file of another user; the next run writes one."
 def _down(what: str, unit: str, harm: str, act: str, verify: str = _GONE) -> Runbook:
     return Runbook(
         what=f"{what} on HOST does not answer",
-        look=f"`fab status`; `fab logs --host HOST --unit '{unit}'`. If the host itself is silent: its console.",
+        look=f"`fab status`; `fab logs --host HOST --unit '{unit}'`. If the host itself is silent: its console. Why "
+        "Prometheus gets no answer is on its page of targets: `ssh -L 9090:127.0.0.1:9090 MONITOR`, where MONITOR is a "
+        "host "
+        "of `pylog_monitoring`, then `http://127.0.0.1:9090/targets`.",
         decide=f"{harm} A unit that is `failed` or restarts again and again has its reason in the last lines of "
         f"the journal; "
-        "one that runs is cut off: firewall, address, or a port that another program holds.",
+        "one that runs is cut off: firewall, address, or a port that another program holds; or its certificate, or "
+        "Prometheus's own, has expired (the page of targets says so), and clients may be well.",
         act=act,
         verify=f"`fab status` has no row that is unwell. {verify}",
     )
@@ -94,8 +99,12 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "PylogRegistryDown": _down(
         "the registry", "pylog-registry",
         "Programs that know their schemas go on; new ones and new schemas wait. Another instance answers where "
-        "there is one.",
-        "`systemctl restart pylog-registry` on the host.",
+        "there is one. A registry that starts answers only once it has read its topic: where its journal says "
+        "`waits_for_brokers`, or `pylog topic describe _schemas` shows no leader, the brokers are the cause "
+        "(PylogBrokerDown, PylogPartitionsLeaderless).",
+        "Brokers first: the registry then goes on by itself. `systemctl restart pylog-registry` on the host only when "
+        "`pylog cluster health` is well: one that runs answers from memory, and after a restart is silent until it can "
+        "read its topic.",
     ),
     "PylogAuditDown": _down(
         "the audit's reader", "pylog-audit",
@@ -129,16 +138,21 @@ RUNBOOKS: Mapping[str, Runbook] = {
         what="partitions led by broker BROKER lack a replica in sync",
         look="`pylog cluster health` names them and the broker that is missing; `pylog top` shows which topics are "
         "written "
-        "to most.",
+        "to most. HOST and BROKER are of the leader; read the journal of the broker that is missing, OTHER "
+        "on OTHERHOST: `fab logs --host OTHERHOST --unit pylog-broker@OTHER`.",
         decide="Is that broker down (then PylogBrokerDown comes too), recovering its log, on the move (`pylog "
         "partition reassign --status`), "
-        "or alive and too slow: disk, network? The broker of the alert is the leader; another one is missing. "
+        "is its log offline or its disk full (PylogPartitionsOffline, PylogDiskFull), can it not sync a partition "
+        "(`sync "
+        "put off` in its journal, with the reason), or is it alive and too slow: disk, network? "
         "`pylog_replication_throttled_partitions` above 0 while nothing is on the move: a throttle was left behind. A "
         "follower that fell out never catches up if the throttle (`pylog_replication_throttle_bytes_per_second`) is "
         "below the rate of the producers (`pylog_produce_bytes_total`).",
         act="Down: as for PylogBrokerDown. Recovering or moving: wait. A throttle that was left: `pylog partition "
         "reassign --status` shows no move, then `pylog partition reassign --status --unthrottle`. Too slow: end what "
-        "loads the host, or bound the producers by a quota.",
+        "loads the host, or bound the producers by a quota (PylogClientsThrottled has the command). `sync put off`: as "
+        "its "
+        "reason says; the broker tries again by itself.",
         verify="`pylog cluster health --wait 600`. A broker that was away leads nothing: `pylog partition elect`.",
     ),
     "PylogDiskFilling": Runbook(
@@ -150,7 +164,9 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Not pylog's: move it to another disk, and delete no record. Logs: shorten the largest topic's retention, "
         "`pylog topic alter TOPIC --set retention.ms=86400000`; or more disk space: `playbooks/expand.yml` with new "
         "hosts.",
-        verify="`pylog retention --all` on the host deletes at once what cron would within the hour; then `df -h`.",
+        verify="`pylog retention --all` on the host deletes at once what cron would within the hour; then `df -h`. A "
+        "retention that was shortened for the time being is set back by `pylog topic alter TOPIC --delete "
+        "retention.ms`.",
     ),
     "PylogDiskFull": Runbook(
         what="broker BROKER refuses writes: its data disk is above log.disk.high.watermark.percent",
@@ -229,19 +245,23 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "disk and network.",
         decide="One broker: its disk or host is too slow. All of them: the network, or more is written than they "
         "can copy.",
-        act="Move load off that host, or replace its disk. Bound producers by a quota. A "
+        act="Move load off that host, or replace its disk. Bound producers by a quota (PylogClientsThrottled has the "
+        "command). A "
         "`replica.lag.time.max.ms` of 30 s is the default; a shorter one "
         "was somebody's choice.",
         verify="Ten minutes without a change of the in-sync sets.",
     ),
     "PylogClientsThrottled": Runbook(
         what="broker BROKER holds clients back that use more than their quota",
-        look="`pylog_quota_throttled_total` says which quota it is; `kafka-configs --describe --entity-type clients` "
-        "of "
-        "any Kafka.",
+        look="`pylog_quota_throttled_total` says which quota it is; `kafka-configs.sh --bootstrap-server HOST:PORT "
+        "--describe --entity-type clients` (and `users`) what it is. The tool is in `bin` of every download of Apache "
+        "Kafka; a secured cluster also wants `--command-config FILE` with a login.",
         decide="A program that went wild, or one that grew and was promised more?",
-        act="Wild: its owner stops it; the quota does its work meanwhile. Grown: raise the quota by "
-        "`kafka-configs --alter`.",
+        act="Wild: its owner stops it; the quota does its work meanwhile. Grown: raise the quota: "
+        "`kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type clients --entity-name CLIENT "
+        "--add-config "
+        "producer_byte_rate=10485760`, in bytes a second for each broker; `consumer_byte_rate` bounds reading, "
+        "`--entity-type users` a user, and `--delete-config producer_byte_rate` lifts it.",
         verify=_GONE,
     ),
     "PylogWritesRefused": Runbook(
@@ -287,7 +307,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         decide="Near one whole core: the broker has more to do than one event loop can. Far below: other programs of"
         " the host take the CPU, or the machine was paused.",
         act="Move leaders away (`pylog partition reassign`), add a broker (`playbooks/expand.yml`), or set a "
-        "quota for the client that asks most.",
+        "quota for the client that asks most (PylogClientsThrottled has the command).",
         verify="The delay on the dashboard is back below a tenth of a second.",
     ),
     "PylogSyncSlow": Runbook(
@@ -317,11 +337,24 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogDiskFullSoon": Runbook(
         what="the data disk of broker BROKER will be full within a day",
-        look="The dashboard's row \"What is on the disks?\": the topics that grow fastest.",
-        decide="More is written than was planned, or retention does not run (PylogRetentionLate).",
-        act="Shorten `retention.ms` or `retention.bytes` of the topic, add a broker (`playbooks/expand.yml`) and "
-        "move partitions, or slow the producer down by a quota.",
-        verify="The time left that the dashboard shows grows, or is gone.",
+        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`: the rest is not pylog's. On "
+        "HOST: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics. `pylog partition "
+        "reassign "
+        "--status`; `pylog cluster health`.",
+        decide="The alert draws a straight line through the last six hours. Is the broker being filled: is a move to "
+        "it "
+        "under way, or did it come back empty (`replace_broker`, `replace_disk`) and copies what it lacks? Then the "
+        "line "
+        "ends with the copy. Not pylog's files: as for PylogDiskFilling. Logs that should shrink: compaction or "
+        "retention "
+        "does not run (PylogCompactionFails, PylogRetentionLate). None of these: more is written than was planned.",
+        act="Being filled: wait, and delete no record; if what is still to come has no room, `pylog partition reassign "
+        "--cancel` ends a move. More is written: add a broker (`playbooks/expand.yml`) and move partitions, slow the "
+        "producer down by a quota (PylogClientsThrottled has the command), or shorten `retention.ms` or "
+        "`retention.bytes` of the topic, which deletes its oldest records for good.",
+        verify="The dashboard's time left grows, or is gone; `df -h` stands still. Set a retention that was shortened "
+        "for "
+        "the time being back: `pylog topic alter TOPIC --delete retention.ms`, or `--set` to what it was.",
     ),
     "PylogCertificateExpires": Runbook(
         what="the certificate of listener LISTENER of broker BROKER expires soon, or has",
@@ -544,15 +577,22 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogTransactionHangs": Runbook(
         what="an open transaction holds up readers of a partition that broker BROKER leads",
-        look="`pylog txn hanging` lists the transactions that no coordinator will end; `pylog txn list --state "
-        "Ongoing` those that one will, with how long they are open.",
-        decide="Listed as hanging: readers of committed records wait for it for ever. Only in the second list: its "
-        "producer lives and is slow, or its `transaction.timeout.ms` is long; the coordinator aborts it then. In "
-        "neither: it has just ended. PYLOG-0219: a coordinator was not heard that may still end it; bring back the "
-        "leader of the partition of `__transaction_state` that the message names, and look again.",
+        look="`pylog txn hanging` lists the transactions that no coordinator will end; `pylog txn list --state Ongoing "
+        "--state PrepareCommit --state PrepareAbort` those that one will, with how long they are open; "
+        "`pylog_transaction_markers_due`; `pylog cluster health`.",
+        decide="Listed as hanging: readers of committed records wait for it for ever. Ongoing: its producer lives and "
+        "is "
+        "slow, or its `transaction.timeout.ms` is long; the coordinator aborts it then. PrepareCommit or PrepareAbort: "
+        "its "
+        "end is decided and not yet in every partition; `pylog_transaction_markers_due` stays above 0, since a "
+        "partition "
+        "of it has too few replicas in sync or no leader. In no list: it has just ended. PYLOG-0219: a coordinator was "
+        "not heard that may still end it; bring back the leader of the partition of `__transaction_state` that the "
+        "message names, and look again.",
         act="Hanging: `pylog txn abort --hanging clicks:0 --start-offset 1842`, as the list prints it; "
-        "readers of committed records do not get what it wrote. Another one: mend its producer, or `pylog txn abort "
-        "ID`, which fences it.",
+        "readers of committed records do not get what it wrote. Ongoing: mend its producer, or `pylog txn abort "
+        "ID`, which fences it. PrepareCommit or PrepareAbort: bring the partition's replicas back "
+        "(PylogPartitionsUnderReplicated, PylogPartitionsLeaderless); the coordinator then ends it by itself.",
         verify="`pylog txn hanging` has no row; the alert ends within two scrapes.",
     ),
     "PylogShipLate": Runbook(
@@ -732,12 +772,20 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogLoadLate": Runbook(
         what="topics were not loaded into the lake of HOST for too long",
-        look="On the host: `systemctl status pylog-ingest.timer pylog-ingest`; `journalctl -u pylog-ingest -n 50`.",
-        decide="Does the load run and take long, does it fail, or is its timer stopped? `pylog lake status DIR` says"
-        " how the last one ended." + _lost("ingest", "the load"),
-        act="Start the timer. A load that takes long: more tasks or smaller commits (docs/lake.md). One that "
-        "fails: what the journal names." + _FOUND,
-        verify="`pylog lake status DIR` names a load of the last minutes.",
+        look="On the host: `systemctl status pylog-ingest.timer pylog-ingest`; `journalctl -u pylog-ingest -n 50`; "
+        "`pylog lake status DIR`, where DIR is `ingest_lake_dir` (`/var/lib/pylog/lake` unless the inventory says "
+        "otherwise); `pylog cluster health`.",
+        decide="Does the load run and take long, does it fail, or does nothing start it? `pylog lake status DIR` says "
+        "when "
+        "the last load that succeeded ended; why one failed is in the journal alone. Brokers that do not answer make "
+        "it "
+        "fail (PylogBrokerDown, PylogPartitionsLeaderless). With `ingest_continuous` the service runs all the time and "
+        "the timer is off on purpose." + _lost("ingest", "the load"),
+        act="Nothing starts it: `systemctl start pylog-ingest.timer`, or with `ingest_continuous` `systemctl start "
+        "pylog-ingest`. It takes long: raise `ingest_parallelism`, or lower `ingest_max_offsets_per_commit` for "
+        "smaller "
+        "commits, and run `playbooks/site.yml`. It fails: what the journal names." + _FOUND,
+        verify="The first line of `pylog lake status DIR` has `loaded at` with a time of the last minutes.",
     ),
     "PylogLoadTopicStopped": Runbook(
         what="topic TOPIC is loaded no longer: CODE",

@@ -23,8 +23,12 @@ for the fault. [A table](design/metrics.md#what-is-measured-and-what-watches-it)
 metrics, and which alert watches it.
 
 Each alert has its way through below: look, decide, act, verify. `pylog explain PylogBrokerDown` prints it on a
-terminal, and `pylog explain pylog_group_lag_seconds` what a metric means. Words in capitals are labels of the alert;
-`fab` wants `--inventory inventories/NAME`.
+terminal, and `pylog explain pylog_group_lag_seconds` what a metric means.
+
+Words in capitals stand for values. HOST, BROKER, TOPIC and others that the alert's labels have are those labels. The
+rest is yours to fill in: ID is a broker's id, DIR a data directory, NAME an inventory. `fab` runs on the control
+machine and wants `--inventory inventories/NAME`. `pylog` runs on a broker's host, on a secured cluster as `sudo pylog`;
+anywhere else it wants `--bootstrap HOST:PORT`.
 
 Two times stand beside an alert. *Active since*, on Prometheus's page, is when its condition began to hold. *Since*, in
 what an Alertmanager sends, is later by the column *after*: the condition had held for so long. What broke may be a

@@ -52,7 +52,7 @@ def explain(
         format_of(format),
         _row(one),
         lambda _: (
-            f"{one.code}: {one.what}\n\n  cause      {one.cause}\n  remedy     {one.remedy.replace('`', '')}\n"
+            f"{one.code}: {one.what}\n\n  cause      {one.cause}\n  remedy     {one.remedy}\n"
             f"  exit code  {one.exit_code}\n"
         ),
     )
@@ -67,10 +67,7 @@ def _runbook(name: str, runbook: Runbook) -> str:
     """Return the way through one alert as text."""
     said = f"{name}: {runbook.what}\n"
     for step in _STEPS:
-        words = getattr(runbook, step).replace("`", "")
-        said += "\n" + textwrap.fill(
-            words, 100, initial_indent=f"  {step:<8}", subsequent_indent=" " * 10, break_long_words=False
-        )
+        said += "\n" + _paragraph(step, getattr(runbook, step))
     return f"{said}\n"
 
 
@@ -78,10 +75,20 @@ def _metric(name: str, told: ToldMetric) -> str:
     """Return one metric as text."""
     said = f"{name}: a {told.kind} of {', '.join(told.programs)}\n"
     for head, words in (("says", told.says), ("alerts", ", ".join(told.alerts) or "none reads it")):
-        said += "\n" + textwrap.fill(
-            words, 100, initial_indent=f"  {head:<8}", subsequent_indent=" " * 10, break_long_words=False
-        )
+        said += "\n" + _paragraph(head, words)
     return f"{said}\n"
+
+
+def _paragraph(head: str, words: str) -> str:
+    """Return *words* beside their *head*; backticks stay, and no option or name is broken at its hyphens."""
+    return textwrap.fill(
+        words,
+        100,
+        initial_indent=f"  {head:<8}",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _fault(text: str) -> Fault:

@@ -61,7 +61,11 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
 
     def text(is_wide: bool) -> str:
         staged = len(data["staged"])  # type: ignore[arg-type]
-        head = f"commit {state.number}, {data['replaced_files']} replaced files to be deleted, {staged} in staging\n"
+        loaded = f"loaded at {_time(last.at_ms)}" if last.at_ms else "never loaded to its end"
+        head = (
+            f"{loaded}, commit {state.number}, {data['replaced_files']} replaced files to be deleted, "
+            f"{staged} in staging\n"
+        )
         stops = "".join(
             f"topic {name} is stopped since {_time(stop.since_ms)}: {stop.reason} [{stop.code}]\n"
             f"  pylog lake accept {lake} {name}\n"

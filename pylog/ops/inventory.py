@@ -40,6 +40,7 @@ class Target:
         proxy: command whose standard input and output lead to the host, through a bastion; None for a direct way.
         password: for the login; None where a key serves.
         sudo_password: None where sudo asks for none.
+        is_watched: whether the inventory has a host that watches all others, which then run the node exporter.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Target:
     proxy: str | None = None
     password: str | None = field(default=None, repr=False)
     sudo_password: str | None = field(default=None, repr=False)
+    is_watched: bool = False
 
     @property
     def sudo(self) -> str:
@@ -123,7 +125,7 @@ def _first(variables: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401  a
     return next((variables[name] for name in names if variables.get(name) not in (None, "")), None)
 
 
-def target(name: str, variables: Mapping[str, Any], groups: set[str]) -> Target:
+def target(name: str, variables: Mapping[str, Any], groups: set[str], *, is_watched: bool = False) -> Target:
     """Return the host *name* from Ansible's own connection variables."""
     options, kept = ssh_options(" ".join(str(variables.get(one, "")) for one in _SSH_ARGUMENTS))
     user = str(_first(variables, "ansible_user", "ansible_ssh_user") or options.get("user", "root"))
@@ -150,6 +152,7 @@ def target(name: str, variables: Mapping[str, Any], groups: set[str]) -> Target:
         proxy=_proxy(options, kept, address, port, user),
         password=None if password is None else str(password),
         sudo_password=None if sudo_password is None else str(sudo_password),
+        is_watched=is_watched,
     )
 
 
@@ -206,5 +209,6 @@ def load(inventory: str) -> list[Target]:
         if wrong := [f"{key}: {why}" for key, why in broken.items() if key in ("*",) or key.startswith("ansible_")]:
             raise InventoryError(f"{name}: {'; '.join(wrong)}")
         known = {key: value for key, value in variables.items() if key not in broken}
-        found.append(target(name, known, {group for group, members in read["groups"].items() if name in members}))
+        groups = {group for group, members in read["groups"].items() if name in members}
+        found.append(target(name, known, groups, is_watched=bool(read["groups"].get("pylog_monitoring"))))
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pylog.ops.inventory import Target
+from pylog.ops.orphans import EXPORTER, PROGRAMS
 
 HEADER = ("host", "unit", "state", "detail")
 HOST_PROGRAM = Path(__file__).with_name("host.py").read_text()
@@ -30,21 +31,74 @@ def questions(target: Target) -> dict[str, str]:
 
 def units(target: Target) -> dict[str, str]:
     """Return the units that *target* should run -> the record of what each started with, empty where none is kept."""
-    found = {}
+    found: dict[str, str] = {}
+    if not any(group.startswith("pylog_") for group in target.groups):
+        return found
+    if _is(target, "firewall_enabled"):
+        found["pylog-firewall.service"] = "/run/pylog-firewall/started"
     if "pylog_zookeeper" in target.groups:
         found["pylog-zookeeper.service"] = "/run/pylog-zookeeper/started"
     for broker_id in target.broker_ids:
         found[f"pylog-broker@{broker_id}.service"] = f"/run/pylog/broker-{broker_id}.started"
     if target.broker_ids:
         found["cron.service"] = ""
-    for program in ("mirror", "registry", "audit", "probe", "console"):
-        if f"pylog_{program}" in target.groups:
-            found[f"pylog-{program}.service"] = f"/run/pylog-{program}/started"
-    if "pylog_ship" in target.groups:
-        found["pylog-ship.service"] = "/run/pylog-ship/started"
-    if "pylog_spark" in target.groups:
-        found["pylog-ingest.timer"] = ""
+    for unit, groups in PROGRAMS.items():
+        if {*groups} & target.groups and _is_wanted(target, unit):
+            found[unit] = _record(unit)
+    if target.is_watched:
+        found[EXPORTER] = _record(EXPORTER)
     return found
+
+
+def _record(unit: str) -> str:
+    """Return the file in which *unit* notes what it started with; empty for a timer, which keeps none."""
+    name, _, kind = unit.rpartition(".")
+    return f"/run/{name}/started" if kind == "service" else ""
+
+
+def _is_wanted(target: Target, unit: str) -> bool:
+    """Say whether the variables of *target*, which is in a group of *unit*, have it run there."""
+    match unit:
+        case "pylog-ingest.service":
+            return _is(target, "ingest_continuous")
+        case "pylog-ingest.timer":
+            return not _is(target, "ingest_continuous")
+        case "pylog-compact.timer":
+            return (
+                _seconds(target, "ingest_compact_interval_s") > 0 and _value(target, "ingest_table_format") == "parquet"
+            )
+        case "pylog-audit-lake.timer":
+            return _seconds(target, "ingest_audit_interval_s") > 0
+        case "pylog-audit-report.timer":
+            return bool(_value(target, "audit_ledgers"))
+        case "pylog-alertmanager.service":
+            return bool(_value(target, "monitoring_alertmanager"))
+    return True
+
+
+DEFAULTS: Mapping[str, Any] = {
+    "audit_ledgers": [],
+    "firewall_enabled": False,
+    "ingest_audit_interval_s": 60,
+    "ingest_compact_interval_s": 3600,
+    "ingest_continuous": False,
+    "ingest_table_format": "parquet",
+    "monitoring_alertmanager": {},
+}
+"""Variable that decides on a unit -> what it is where the inventory does not set it: the role's own default."""
+
+
+def _value(target: Target, name: str) -> Any:  # noqa: ANN401  a variable holds anything
+    return target.variables.get(name, DEFAULTS[name])
+
+
+def _is(target: Target, name: str) -> bool:
+    # Text where a template or the command line made it.
+    return str(_value(target, name)).lower() in ("true", "yes", "on", "1")
+
+
+def _seconds(target: Target, name: str) -> int:
+    return int(_value(target, name))
 
 
 def rows(host: str, answers: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:

@@ -63,8 +63,7 @@ def ensure_topic(config: TopicConfig) -> None:
     if policy != "compact":
         raise ConfigError(
             f"topic {config.topic} has cleanup.policy={policy}, which would forget schemas in use; "
-            f"compact is wanted: kafka-configs --alter --topic {config.topic} "
-            "--add-config cleanup.policy=compact"
+            f"compact is wanted: pylog topic alter {config.topic} --set cleanup.policy=compact"
         )
 
 

@@ -75,6 +75,26 @@ def test_each_alert_has_its_way_through_and_no_other_has() -> None:
     assert [path for path in re.findall(r"playbooks/\w+\.yml", said) if not (ROOT / path).is_file()] == []
 
 
+def test_a_retention_that_is_shortened_in_need_is_set_back() -> None:
+    shortens = {name for name, runbook in RUNBOOKS.items() if re.search("[Ss]horten|retention.ms=3600000", runbook.act)}
+    assert shortens == {"PylogDiskFilling", "PylogDiskFull", "PylogDiskFullSoon"}
+    assert [
+        name for name in shortens if "pylog topic alter TOPIC --delete retention.ms" not in RUNBOOKS[name].verify
+    ] == []
+
+
+def test_who_is_told_to_set_a_quota_finds_the_command() -> None:
+    assert "kafka-configs.sh --bootstrap-server HOST:PORT --alter" in RUNBOOKS["PylogClientsThrottled"].act
+    told = {name for name, runbook in RUNBOOKS.items() if "quota" in runbook.act} - {"PylogClientsThrottled"}
+    assert told >= {"PylogDiskFullSoon", "PylogIsrChurns"}
+    assert [name for name in told if "PylogClientsThrottled has the command" not in RUNBOOKS[name].act] == []
+
+
+def test_only_alerts_that_exist_are_referred_to() -> None:
+    said = " ".join(text for runbook in RUNBOOKS.values() for text in asdict(runbook).values())
+    assert [name for name in re.findall(r"\bPylog[A-Z]\w+", said) if name not in RUNBOOKS] == []
+
+
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_every_metric_an_alert_reads_is_in_the_catalogue(rule: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()

@@ -14,6 +14,7 @@ from pylog import __version__, faults
 from pylog.cli.app import VERBS, run
 from pylog.cli.failure import Exit, Failure, failure_of
 from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
+from pylog.runbooks import RUNBOOKS
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -135,6 +136,15 @@ def test_a_metric_is_explained_by_its_name_or_that_of_a_series(capsys: pytest.Ca
         assert "PylogProduceSlow" in out
     assert run(["explain", "pylog_zookeper_up"]) == 2
     assert "pylog_zookeeper_up?" in capsys.readouterr().err
+
+
+def test_a_way_through_an_alert_keeps_its_commands_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert RUNBOOKS
+    for name, runbook in RUNBOOKS.items():
+        assert run(["explain", name]) == 0
+        words = " ".join(capsys.readouterr().out.split())
+        for text in (runbook.look, runbook.decide, runbook.act, runbook.verify):
+            assert " ".join(text.split()) in words, name
 
 
 def test_an_alert_is_explained_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pylog.ingest.lake import File, LakeError, State
+from pylog.cli.app import run as pylog
+from pylog.ingest.lake import File, Lake, LakeError, State
 from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of
 
 STATUS = Status(
@@ -57,3 +58,12 @@ def test_metrics_name_what_stopped_and_how_far_behind_the_lake_is() -> None:
         "pylog_lake_bytes 100",
     ):
         assert line in lines
+
+
+def test_the_command_says_when_the_last_load_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Lake.create(tmp_path)
+    assert pylog(["lake", "status", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("never loaded to its end, commit 0, ")
+    StatusFiles(tmp_path).write(STATUS)
+    assert pylog(["lake", "status", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("loaded at 2023-11-14T22:13:20+00:00, commit 0, ")

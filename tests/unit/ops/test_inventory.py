@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pylog.ops.inventory import PROMPT, TIMEOUT_S, InventoryError, Target, load, target
-from pylog.ops.status import is_well, questions, rows, units
+from pylog.ops.orphans import EXPORTER, PROGRAMS
+from pylog.ops.status import DEFAULTS, is_well, questions, rows, units
 from pylog.ops.tasks import report, watchers_of
 
+ROOT = Path(__file__).parents[3]
 VARIABLES = {
     "ansible_host": "192.0.2.7",
     "ansible_user": "deploy",
@@ -134,6 +137,76 @@ def test_every_unit_has_a_row() -> None:
         ("h", "cron.service", "active/running", ""),
         ("h", "pylog-ship.service", "active/running", ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("groups", "variables", "found"),
+    [
+        ({"pylog_load_balancer"}, {}, {"pylog-load-balancer.service"}),
+        ({"pylog_monitoring"}, {}, {"pylog-prometheus.service"}),
+        (
+            {"pylog_monitoring"},
+            {"monitoring_alertmanager": {"receivers": []}},
+            {"pylog-prometheus.service", "pylog-alertmanager.service"},
+        ),
+        ({"pylog_spark_master"}, {}, {"pylog-spark-master.service"}),
+        ({"pylog_spark_worker"}, {}, {"pylog-spark-worker.service"}),
+        ({"pylog_audit"}, {}, {"pylog-audit.service"}),
+        ({"pylog_audit"}, {"audit_ledgers": ["l"]}, {"pylog-audit.service", "pylog-audit-report.timer"}),
+        ({"pylog_spark"}, {}, {"pylog-ingest.timer", "pylog-compact.timer", "pylog-audit-lake.timer"}),
+        (
+            {"pylog_spark"},
+            {"ingest_continuous": "True", "ingest_compact_interval_s": "0", "ingest_audit_interval_s": 0},
+            {"pylog-ingest.service"},
+        ),
+        ({"pylog_spark"}, {"ingest_table_format": "iceberg"}, {"pylog-ingest.timer", "pylog-audit-lake.timer"}),
+        ({"pylog_ship"}, {"firewall_enabled": True}, {"pylog-ship.service", "pylog-firewall.service"}),
+        ({"elsewhere"}, {"firewall_enabled": True}, set()),
+    ],
+)
+def test_each_host_is_asked_for_what_its_groups_and_variables_have_it_run(
+    groups: set[str], variables: dict[str, Any], found: set[str]
+) -> None:
+    assert units(target("h", variables, groups)).keys() == found
+
+
+def test_the_exporter_is_asked_for_where_the_inventory_has_a_host_that_watches(tmp_path: Path) -> None:
+    exporter = {"pylog-node-exporter.service": "/run/pylog-node-exporter/started"}
+    (tmp_path / "hosts.yml").write_text("""
+all:
+  children:
+    pylog_ship: {hosts: {h1: {}, h2: {}}}
+    pylog_monitoring: {hosts: {h2: {}}}
+    elsewhere: {hosts: {h3: {}}}
+""")
+    hosts = {found.name: units(found) for found in load(str(tmp_path / "hosts.yml"))}
+    ship, prometheus = ({f"pylog-{name}.service": f"/run/pylog-{name}/started"} for name in ("ship", "prometheus"))
+    assert hosts == {"h1": ship | exporter, "h2": ship | prometheus | exporter, "h3": {}}
+    assert units(target("h1", {}, {"pylog_ship"})) == ship
+
+
+def test_every_program_of_the_bundle_is_asked_for_on_some_host() -> None:
+    groups = {group for members in PROGRAMS.values() for group in members}
+    given = {"audit_ledgers": ["l"], "monitoring_alertmanager": {"receivers": []}}
+    asked = [units(target("h", given | {"ingest_continuous": value}, groups)) for value in (True, False)]
+    assert set(PROGRAMS) <= {unit for found in asked for unit in found}
+
+
+def test_every_service_notes_its_start_where_it_is_looked_for() -> None:
+    roles = {"pylog-load-balancer.service": "load_balancer"}
+    for unit in {*PROGRAMS, EXPORTER}:
+        if unit.endswith(".service"):
+            text = (ROOT / f"templates/etc/systemd/system/{unit}.j2").read_text()
+            if unit in roles:
+                text += (ROOT / f"roles/{roles[unit]}/vars/main.yml").read_text()
+            assert f"/run/{unit.removesuffix('.service')}/started" in text, unit
+
+
+def test_a_variable_that_is_not_set_counts_as_the_roles_take_it() -> None:
+    roles = {"audit", "firewall", "ingest", "monitoring"}
+    given = [yaml.safe_load((ROOT / f"roles/{role}/defaults/main.yml").read_text()) for role in roles]
+    known = {name: value for defaults in given for name, value in defaults.items()}
+    assert {name: known[name] for name in DEFAULTS} == DEFAULTS
 
 
 @pytest.mark.parametrize(
