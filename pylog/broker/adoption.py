@@ -28,7 +28,7 @@ from pylog.log.config import LogConfig
 from pylog.log.directory import LogDirectory
 from pylog.log.layout import partitions_in, read_topic_id
 from pylog.log.log import Log
-from pylog.log.producers import MAX_PRODUCER_ID
+from pylog.log.producers import MAX_COUNTED_PRODUCER_ID
 from pylog.model import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, TopicPartition
 from pylog.store.base import Set
 from pylog.store.embedded import EmbeddedTree
@@ -190,7 +190,7 @@ def _newest_producer_id(log: Log) -> int:
     """Return the highest producer id of a log, -1 without one; those that a log forgot stand in its batches still."""
     known = (one.producer_id for one in log.producers.facts())
     written = (header.producer_id for segment in log.segments for _, header in segment.batches(0))
-    return max((one for one in chain(known, written) if one < MAX_PRODUCER_ID), default=-1)
+    return max((one for one in chain(known, written) if one < MAX_COUNTED_PRODUCER_ID), default=-1)
 
 
 def _partition_count(logs: Mapping[int, Log]) -> int:

@@ -34,12 +34,18 @@ class Flusher:
     """Begins syncs when they are due, and tells when one has made records countable."""
 
     def __init__(
-        self, *, now_ms: Callable[[], int], synced: Callable[[TopicPartition], None], metrics: Metrics
+        self,
+        *,
+        now_ms: Callable[[], int],
+        synced: Callable[[TopicPartition], None],
+        failed: Callable[[str, int], None],
+        metrics: Metrics,
     ) -> None:
-        """Make it; *synced* is told each partition whose synced end has moved."""
+        """Make it; *synced* is told each partition whose synced end has moved, *failed* each that went offline."""
         self._took = sync_times(metrics, "acknowledgement")
         self._now_ms = now_ms
         self._synced = synced
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(MAX_SYNCS, "sync")
         self._appended: set[Log] = set()
@@ -95,6 +101,7 @@ class Flusher:
                 self._look_again(log, RETRY_MS)
             except StorageError as error:  # the partition alone is offline, and others may lead it
                 _logger.error("cannot sync partition=%s reason=%s", log.topic_partition, error)
+                self._failed(*log.topic_partition)
         else:
             # A millisecond more, or it would ring before the time is up, by rounding.
             self._look_again(log, min(log.config.max_unsynced_ms, MAX_ALARM_MS) + 1)

@@ -284,7 +284,8 @@ class Maintenance:
         for log in [partition.log for partition in self._partitions]:
             job = None
             if log is not None:
-                with contextlib.suppress(ApiError):  # no descriptor or no room now; the point stays where it is
+                # No descriptor or no room now, or the disk fails under this log: its point stays where it is.
+                with contextlib.suppress(ApiError, StorageError):
                     job = log.begin_sync()
             if job is not None:
                 await asyncio.shield(self._start_job(job))

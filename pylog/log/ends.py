@@ -15,7 +15,7 @@ from pylog.log.epochs import LeaderEpochs
 from pylog.log.index import OffsetIndex
 from pylog.log.layout import locked, partitions_in, read_topic_id
 from pylog.log.offline import read_policies
-from pylog.log.producers import MAX_PRODUCER_ID, newest_producer_id
+from pylog.log.producers import MAX_COUNTED_PRODUCER_ID, newest_producer_id
 from pylog.log.recovery import NOWHERE, Damage, checked_batches
 from pylog.log.segment import Segment
 from pylog.log.swap import SWAP_SUFFIX, swap_end
@@ -226,7 +226,7 @@ class _Walk:
 
     def _take(self, header: BatchHeader) -> None:
         self.end = max(self.end, header.last_offset + 1)
-        if header.producer_id < MAX_PRODUCER_ID:
+        if header.producer_id < MAX_COUNTED_PRODUCER_ID:
             self.newest_producer_id = max(self.newest_producer_id, header.producer_id)
         if header.partition_leader_epoch > self.epochs.latest:
             self.epochs.assign(header.partition_leader_epoch, self._batch_end, save=False)

@@ -286,13 +286,6 @@ class Log:
             return None
         return None if stored is None else AppendResult(stored.base_offset, stored.last_offset, is_duplicate=True)
 
-    def is_next(self, header: BatchHeader) -> bool:
-        """Whether a producer's batch is not stored, and is the one that may come now."""
-        try:
-            return self.producers.check(header) is None
-        except ApiError:
-            return False
-
     def append_as_leader(
         self,
         batch: memoryview,

@@ -113,8 +113,13 @@ class ProducerProgress(NamedTuple):
 
 
 MAX_PRODUCER_ID = 1 << 62
-"""Producers have ids below it; a higher one, as a producer may have made up for Kafka or release 0.1.0, counts for
-nothing where new ones are given."""
+"""Producers have ids below it."""
+
+MAX_COUNTED_PRODUCER_ID = 1 << 61
+"""Ids from here on count for nothing where new ones are given above all that logs have: a producer has made them up.
+
+No cluster gets there by giving ids, and those that are given after the highest that counts have room below the limit.
+"""
 
 NO_PROGRESS = ProducerProgress(-1, -1, is_open=False)
 """Of a producer that is not known."""
@@ -661,7 +666,7 @@ def newest_producer_id(directory: Path) -> int:
     for path in directory.glob(f"*{SUFFIX}"):
         try:
             found = _parse(path.read_bytes(), _NO_OFFSET)[0]
-            newest = max([newest, *(key for key in found if key < MAX_PRODUCER_ID)])
+            newest = max([newest, *(key for key in found if key < MAX_COUNTED_PRODUCER_ID)])
         except (ValueError, KeyError, struct.error, OSError):
             continue  # torn; what it said stands in the batches too
     return newest

@@ -30,7 +30,7 @@ Those that were sent before its producer knew of the refusal come at once; who s
 noted anew.  It may come to another leader meanwhile and never here again.
 """
 
-_Key: TypeAlias = tuple[Key, int, int, bool]
+_Key: TypeAlias = tuple[Key, int, int, str | None]
 
 
 class _First(NamedTuple):
@@ -38,20 +38,22 @@ class _First(NamedTuple):
 
     Attributes:
         leading_since: of the leadership that refused it; None if this broker did not lead, and then any may follow.
-        progress: of the producer when the batch was refused; a batch or marker since then makes it another one.
+        progress: of the producer when the batch was refused; a batch or marker since then makes it another one.  None
+            if nobody could say, and then any may follow.
         until_ms: then it is forgotten.
     """
 
     sequence: int
     leading_since: int | None
-    progress: ProducerProgress
+    progress: ProducerProgress | None
     until_ms: int
 
 
 class HeldBack:
-    """The lowest sequence that was refused lately, by partition, producer id and epoch, in transactions and outside.
+    """The lowest sequence that was refused lately, by partition, producer id and epoch, and transactional id.
 
-    Outside of transactions anybody may name the id of a transactional producer, and holds back nothing of it.
+    A batch in a transaction is its transactional id's, which its sender may use.  Whoever names the producer id of
+    another one, in transactions or outside, holds back nothing of it.
 
     Attributes:
         first: those noted last at the end; empty nearly always, which is asked for every batch.
@@ -62,34 +64,62 @@ class HeldBack:
         self.first: dict[_Key, _First] = {}
         self._now_ms = now_ms
 
-    def refused(self, key: Key, header: BatchHeader, leading_since: int | None, progress: ProducerProgress) -> None:
-        """Take note of a batch that is not stored, and that its producer shall send again."""
-        if self.must_wait(key, header, leading_since, progress):
+    def refused(
+        self,
+        key: Key,
+        header: BatchHeader,
+        name: str | None,
+        leading_since: int | None,
+        progress: ProducerProgress | None,
+        *,
+        is_known: bool = True,
+    ) -> None:
+        """Take note of a batch that is not stored, and that its producer shall send again.
+
+        Args:
+            key: of the partition.
+            header: of the batch.
+            name: transactional id of the request.
+            leading_since: see `_First`.
+            progress: see `_First`.
+            is_known: this broker has the partition; others take nobody's place, since anybody can name any number.
+        """
+        if self.must_wait(key, header, name, leading_since, progress):
             return
-        entry = _entry(key, header)
-        self.first.pop(entry, None)  # to the end
-        if len(self.first) >= MAX_COUNT:
+        entry = _entry(key, header, name)
+        if entry not in self.first and len(self.first) >= MAX_COUNT:
+            if not is_known:
+                return
             del self.first[next(iter(self.first))]
+        self.first.pop(entry, None)  # to the end
         until_ms = self._now_ms() + HOLD_MS
         self.first[entry] = _First(header.base_sequence, leading_since, progress, until_ms)
 
-    def must_wait(self, key: Key, header: BatchHeader, leading_since: int | None, progress: ProducerProgress) -> bool:
-        """Whether an earlier batch than this one has to come before it."""
+    def must_wait(
+        self,
+        key: Key,
+        header: BatchHeader,
+        name: str | None,
+        leading_since: int | None,
+        progress: ProducerProgress | None,
+    ) -> bool:
+        """Whether an earlier batch than this one has to come before it; arguments as for `refused`."""
         self._forget_old()
-        entry = _entry(key, header)
+        entry = _entry(key, header, name)
         first = self.first.get(entry)
         if first is None or not _is_after(header.base_sequence, first.sequence):
             return False
-        if first.progress == progress and (first.leading_since is None or first.leading_since == leading_since):
+        is_same = progress is None or first.progress is None or first.progress == progress
+        if is_same and (first.leading_since is None or first.leading_since == leading_since):
             return True
         del self.first[entry]  # a batch or marker came, or another broker led meanwhile
         return False
 
-    def settled(self, key: Key, header: BatchHeader) -> None:
+    def settled(self, key: Key, header: BatchHeader, name: str | None) -> None:
         """Take note of a batch that was appended, or was refused for good."""
-        entry = _entry(key, header)
+        entry = _entry(key, header, name)
         first = self.first.get(entry)
-        if first is not None and not _is_after(header.base_sequence, first.sequence):
+        if first is not None and first.sequence == header.base_sequence:
             del self.first[entry]
 
     def _forget_old(self) -> None:
@@ -101,8 +131,8 @@ class HeldBack:
             del self.first[oldest]
 
 
-def _entry(key: Key, header: BatchHeader) -> _Key:
-    return key, header.producer_id, header.producer_epoch, bool(header.attributes & TRANSACTIONAL)
+def _entry(key: Key, header: BatchHeader, name: str | None) -> _Key:
+    return key, header.producer_id, header.producer_epoch, name if header.attributes & TRANSACTIONAL else None
 
 
 def _is_after(sequence: int, first: int) -> bool:

@@ -72,7 +72,7 @@ class DataPath:
         self.deletions = Acknowledgements(steady_ms)
         partitions.subscribe(self.deletions.moved, Moved.START, Moved.LEADER)
         partitions.on_follower_start = lambda key: self.deletions.moved(key, Moved.START)
-        self.flusher = Flusher(now_ms=steady_ms, synced=partitions.synced, metrics=metrics)
+        self.flusher = Flusher(now_ms=steady_ms, synced=partitions.synced, failed=partitions.failed, metrics=metrics)
         partitions.on_unsynced = self.flusher.unsynced
         self._throttles = Throttles(broker_id, settings, partitions, steady_ms)
         metrics.gauge(

@@ -58,6 +58,7 @@ _FOR_A_MOMENT = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
     }
 )
 """Refusals that may be over before the next batch of the same producer comes."""
@@ -110,7 +111,8 @@ class _Verified(NamedTuple):
     progress: ProducerProgress
 
 
-_Verdicts: TypeAlias = Mapping[Key, _Verified]
+_Verdicts: TypeAlias = Mapping[tuple[Key, int, int], _Verified]
+"""By partition, producer id and epoch: one request may name a partition twice."""
 
 _MAX_WAITING = 64
 """Requests of one connection that wait for a verification; producers have five in flight."""
@@ -230,12 +232,19 @@ class ProduceHandler:
             try:
                 result = self._append(request, version, topic, partition, batch, waits, allowance, verdicts)
             except (ApiError, StorageError) as error:
-                self._note_refusal(topic, partition, batch, error)
+                self._note_refusal(topic, partition, batch, request.transactional_id, error)
                 result = self._refuse(topic, partition, error)
             results.append(result)
         return results
 
-    def _note_refusal(self, topic: str, number: int, batch: memoryview | None, error: ApiError | StorageError) -> None:
+    def _note_refusal(
+        self,
+        topic: str,
+        number: int,
+        batch: memoryview | None,
+        name: str | None,
+        error: ApiError | StorageError,
+    ) -> None:
         """Hold back what its producer has sent behind a refused batch, until that one comes again."""
         code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
         if batch is None or code is ErrorCode.CORRUPT_MESSAGE or len(topic) > MAX_TOPIC_NAME_LENGTH:
@@ -244,19 +253,29 @@ class ProduceHandler:
             header = records.check_batch(batch)
         except ApiError:
             return
-        if header.producer_id < 0:
+        if not 0 <= header.producer_id < MAX_PRODUCER_ID or header.base_sequence < 0:
             return
         key = (topic, number)
         if code not in _FOR_A_MOMENT:
-            self._held_back.settled(key, header)
+            self._held_back.settled(key, header, name)
             return
         partition = self._partitions.get(topic, number)
         log = None if partition is None else partition.log
         if partition is None or log is None:
-            self._held_back.refused(key, header, None, NO_PROGRESS)
-        elif log.is_next(header):
-            leading_since = None if partition.leading is None else partition.leading_since
-            self._held_back.refused(key, header, leading_since, log.producers.progress(header.producer_id))
+            known = self._partitions.image.topics.get(topic)
+            if known is None or number in known.partitions:
+                self._held_back.refused(key, header, name, None, NO_PROGRESS, is_known=known is not None)
+            return
+        progress: ProducerProgress | None = log.producers.progress(header.producer_id)
+        try:
+            if log.producers.check(header) is not None:
+                return  # it is stored
+        except ApiError as unsure:
+            if unsure.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                return  # it is not what may come next: perhaps somebody else has made it up
+            progress = None  # its batches are still being read
+        leading_since = None if partition.leading is None else partition.leading_since
+        self._held_back.refused(key, header, name, leading_since, progress)
 
     # -- thousands of partitions -------------------------------------------------------------------------------------
 
@@ -419,7 +438,7 @@ class ProduceHandler:
         if not asked or self.verifier is None or request.transactional_id is None:
             return {}
         is_adding = version >= _ADDING_FROM_VERSION
-        verdicts: dict[Key, _Verified] = {}
+        verdicts: dict[tuple[Key, int, int], _Verified] = {}
         by_producer: dict[tuple[int, int], list[_Verified]] = {}
         for one in asked:
             by_producer.setdefault((one.producer_id, one.producer_epoch), []).append(one)
@@ -430,7 +449,7 @@ class ProduceHandler:
             for row, code in zip(rows, codes, strict=True):
                 if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM_VERSION:
                     code = ErrorCode.INVALID_TXN_STATE
-                verdicts[row.partition.key] = row._replace(code=code)
+                verdicts[row.partition.key, producer_id, epoch] = row._replace(code=code)
         return verdicts
 
     def _check_transaction(
@@ -458,12 +477,13 @@ class ProduceHandler:
         progress = log.producers.progress(header.producer_id)
         if progress.is_open and progress.epoch == header.producer_epoch:
             return
-        _check_verdict(verdicts.get(partition.key), header, partition, progress)
+        verdict = verdicts.get((partition.key, header.producer_id, header.producer_epoch))
+        _check_verdict(verdict, header, partition, progress)
         if version >= _ADDING_FROM_VERSION and header.base_sequence:
             message = f"producer {header.producer_id} begins with sequence {header.base_sequence} in a new epoch"
             raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
 
-    def _check_turn(self, partition: Partition, log: Log, header: records.BatchHeader) -> None:
+    def _check_turn(self, partition: Partition, log: Log, header: records.BatchHeader, name: str | None) -> None:
         """Refuse a batch before which another one has to come, unless it is stored already.
 
         Raises:
@@ -471,7 +491,7 @@ class ProduceHandler:
         """
         progress = log.producers.progress(header.producer_id)
         if (
-            self._held_back.must_wait(partition.key, header, partition.leading_since, progress)
+            self._held_back.must_wait(partition.key, header, name, partition.leading_since, progress)
             and log.find_stored(header) is None
         ):
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch was refused, and has to come first")
@@ -576,7 +596,7 @@ class ProduceHandler:
         ):
             _check(header, size_bytes, version)  # most have no codec or an old one, and nothing else to be looked at
             if self._held_back.first and header.producer_id >= 0:
-                self._check_turn(partition, log, header)
+                self._check_turn(partition, log, header, request.transactional_id)
             if header.attributes & records.TRANSACTIONAL:
                 self._check_transaction(request, version, header, partition, log, verdicts or {})
         if log.is_looking_inside:
@@ -590,7 +610,7 @@ class ProduceHandler:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not in touch with the replicas; {error}") from error
             raise
         if self._held_back.first and header.producer_id >= 0:
-            self._held_back.settled(partition.key, header)
+            self._held_back.settled(partition.key, header, request.transactional_id)
         if not result.is_duplicate:
             self._batches.value += 1
             self._records.value += header.record_count
@@ -634,7 +654,6 @@ def _check(header: records.BatchHeader, size_bytes: int, version: int) -> None:
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecords(f"producer {header.producer_id} without sequence or epoch")
     if header.producer_id >= MAX_PRODUCER_ID:
-        # A restoration gives ids above the highest that a log knows, and needs room there.
         raise InvalidRecords(f"producer id {header.producer_id}; below {MAX_PRODUCER_ID} is possible")
 
 

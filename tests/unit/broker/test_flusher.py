@@ -54,7 +54,12 @@ def run(story: Callable[[Flusher, "asyncio.Queue[TopicPartition]"], Coroutine[No
 
     async def main() -> None:
         told: asyncio.Queue[TopicPartition] = asyncio.Queue()
-        flusher = Flusher(now_ms=lambda: now_ms, synced=told.put_nowait, metrics=Metrics())
+        flusher = Flusher(
+            now_ms=lambda: now_ms,
+            synced=told.put_nowait,
+            failed=lambda topic, number: told.put_nowait(TopicPartition(topic, number)),
+            metrics=Metrics(),
+        )
         async with asyncio.timeout(30):
             await story(flusher, told)
             await flusher.stop()
@@ -237,9 +242,10 @@ def test_a_disk_that_fails_takes_its_partition_offline_and_nothing_else(
     async def story(flusher: Flusher, told: "asyncio.Queue[TopicPartition]") -> None:
         put(log, flusher)
         put(other, flusher)
-        while other.countable_end_offset == 0:
-            await told.get()
+        assert await told.get() == PARTITION, "it is offline: who waits for it is answered"
         assert log.offline is not None
+        assert await told.get() == PARTITION
+        assert other.countable_end_offset == 1
         assert log.countable_end_offset == 0
 
     run(story, 0)

@@ -12,7 +12,7 @@ from pylog.log import checkpoint
 from pylog.log.directory import LogDirectory
 from pylog.log.ends import LogEnd, read_ends
 from pylog.log.log import Log
-from pylog.log.producers import MAX_PRODUCER_ID
+from pylog.log.producers import MAX_COUNTED_PRODUCER_ID
 from pylog.model import TopicPartition
 
 from .batches import append, segment_files
@@ -61,7 +61,7 @@ def test_after_a_clean_stop(tmp_path: Path) -> None:
 def test_an_id_that_a_producer_has_made_up_does_not_count(tmp_path: Path, stop: Callable[[LogDirectory], None]) -> None:
     directory = opened(tmp_path)
     log = log_of(directory)
-    for producer_id in (7, (1 << 63) - 1, MAX_PRODUCER_ID):
+    for producer_id in (7, (1 << 63) - 1, MAX_COUNTED_PRODUCER_ID):
         append(log, producer_id=producer_id, producer_epoch=0, base_sequence=0)
     stop(directory)
     assert ends_of(tmp_path).newest_producer_id == 7

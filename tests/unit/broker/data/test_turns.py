@@ -10,7 +10,8 @@ import pytest
 from pylog.broker.data import held_back
 from pylog.cluster.image import PartitionImage, TopicImage
 from pylog.errors import ApiError, ErrorCode
-from pylog.log.producers import MAX_PRODUCER_ID
+from pylog.log.producers import MAX_PRODUCER_ID, NO_PROGRESS
+from pylog.wire.records import TRANSACTIONAL, BatchHeader, check_batch
 from tests.unit.broker.data.test_identity import FOLLOWER, LEADER
 from tests.unit.broker.data.test_produce_twice import Producing
 from tests.unit.log.batches import batch
@@ -238,10 +239,80 @@ def test_a_name_that_no_topic_can_have_is_not_kept(tmp_path: Path) -> None:
     def story(one: Turns) -> None:
         view = batch(2, producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
         error = ApiError(UNKNOWN, "")
-        one.produce._note_refusal("t" * 250, 0, view, error)
+        one.produce._note_refusal("t" * 250, 0, view, None, error)
         assert one.produce._held_back.first == {}
-        one.produce._note_refusal("t" * 249, 0, view, error)
+        one.produce._note_refusal("t" * 249, 0, view, None, error)
         assert len(one.produce._held_back.first) == 1
+
+    told(tmp_path, story)
+
+
+def test_a_number_that_a_topic_does_not_have_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "MAX_COUNT", 1)
+
+    def story(one: Turns) -> None:
+        view = batch(2, producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+        error = ApiError(UNKNOWN, "")
+        one.produce._note_refusal("t", 99, view, None, error)
+        assert one.produce._held_back.first == {}
+        one.lose()
+        one.ask(0)
+        one.produce._note_refusal("unheard", 99, view, None, error)
+        assert [key for key, *_ in one.produce._held_back.first] == [("t", 0)], "nobody is pushed out by it"
+
+    told(tmp_path, story)
+
+
+def test_a_copy_of_an_earlier_batch_does_not_settle_what_is_held_back(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.ask(0)
+        one.lose()
+        assert one.ask(2) is TOO_FEW
+        one.ask(0)
+        one.win()
+        assert one.ask(0) is None
+        assert one.ask(4) is TOO_FEW
+        assert one.ask(2) is None
+
+    told(tmp_path, story)
+
+
+@pytest.mark.parametrize("code", [TOO_FEW, ELSEWHERE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT])
+def test_whatever_may_be_over_soon_holds_back(tmp_path: Path, code: ErrorCode) -> None:
+    def story(one: Turns) -> None:
+        one.win()
+        view = batch(2, producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+        one.produce._note_refusal("t", 0, view, None, ApiError(code, ""))
+        assert one.ask(2) is TOO_FEW
+        assert one.ask(0) is None
+
+    told(tmp_path, story)
+
+
+def test_whoever_names_the_producer_of_another_transactional_id_holds_back_nothing_of_it() -> None:
+    held = held_back.HeldBack(lambda: 0)
+
+    def header(sequence: int, attributes: int = TRANSACTIONAL) -> BatchHeader:
+        view = batch(2, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence, attributes=attributes)
+        return check_batch(view)
+
+    key = ("t", 0)
+    held.refused(key, header(0), "theirs", 1, NO_PROGRESS)
+    held.refused(key, header(0, 0), None, 1, NO_PROGRESS)
+    assert not held.must_wait(key, header(2), "ours", 1, NO_PROGRESS)
+    held.refused(key, header(0), "ours", 1, NO_PROGRESS)
+    held.settled(key, header(0), "theirs")
+    assert held.must_wait(key, header(2), "ours", 1, NO_PROGRESS)
+
+
+def test_what_nobody_could_say_while_a_tail_was_read_again_holds_back_too(tmp_path: Path) -> None:
+    def story(one: Turns) -> None:
+        one.win()
+        one.log.producers._unsure = frozenset({PRODUCER})
+        assert one.ask(0) is ELSEWHERE
+        one.log.producers._unsure = frozenset()
+        assert one.ask(2) is TOO_FEW
+        assert one.ask(0) is None
 
     told(tmp_path, story)
 
