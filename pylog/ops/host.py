@@ -165,7 +165,7 @@ def group_name(gid: int) -> str:
 
 
 def disk(device: str) -> dict[str, Any]:
-    """Return what is on block device *device*: its signature, label, UUID and where it is mounted."""
+    """Return what is on block device *device*: its signature, label, UUID, where it is mounted, and what it carries."""
     path = Path(device)
     if not path.is_block_device():
         return {"exists": False}
@@ -179,7 +179,13 @@ def disk(device: str) -> dict[str, Any]:
         "label": fields.get("LABEL", ""),
         "uuid": fields.get("UUID", ""),
         "mounts": mounts,
+        "carries": carried(run("lsblk", "--noheadings", "--raw", "--output", "MOUNTPOINT", device)[1]),
     }
+
+
+def carried(lsblk_output: str) -> list[str]:
+    """Return where a disk and what lies on it, as partitions or logical volumes, are mounted; swap as ``[SWAP]``."""
+    return sorted({line.strip() for line in lsblk_output.splitlines() if line.strip()})
 
 
 def disks(wanted: Mapping[str, Any]) -> dict[str, Any]:

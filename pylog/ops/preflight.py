@@ -652,7 +652,12 @@ def disks(host: Host) -> Iterator[Finding]:
             yield Finding(host.name, name, "no such block device", "a block device", "correct disks_devices")
         elif reading["type"] and not (reading["type"] == "xfs" and reading["label"].startswith(DISK_LABEL)):
             found = f"{reading['type']} {reading['label']}".strip()
-            remedy = f"save its data, then: wipefs --all {entry['device']}"
+            # The system's own disk has a partition table, and its partitions are what is mounted.
+            if carried := sorted({*reading["mounts"], *reading.get("carries", ())}):
+                found += f", carries {', '.join(carried)}"
+                remedy = "correct disks_devices: this disk is in use"
+            else:
+                remedy = f"correct disks_devices, or save its data, then: wipefs --all {entry['device']}"
             yield Finding(host.name, name, found, f"blank, or XFS labelled {DISK_LABEL}…", remedy)
         elif [place for place in reading["mounts"] if place != entry["mount"]]:
             yield Finding(host.name, name, f"mounted at {reading['mounts'][0]}", entry["mount"], "unmount it first")

@@ -379,3 +379,8 @@ def test_a_host_says_which_of_its_servers_are_secured(tmp_path: Path) -> None:
     }
     config.write_text("tickTime=2000\nsecureClientPort=2181\n")
     assert host.secured(["pylog-zookeeper.service"], str(config)) == {"pylog-zookeeper.service": True}
+
+
+def test_a_disk_carries_what_is_mounted_of_its_partitions() -> None:
+    assert host.carried("\n/boot/efi\n\n/\n[SWAP]\n/\n") == ["/", "/boot/efi", "[SWAP]"]
+    assert host.carried("\n\n") == []

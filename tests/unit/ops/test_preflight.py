@@ -177,6 +177,10 @@ def test_a_wrong_host_is_named(changes: dict[str, Any], check: str, found: str) 
         ({"exists": True, "type": "xfs", "label": "", "mounts": []}, "xfs"),
         ({"exists": True, "type": "ext4", "label": "home", "mounts": []}, "ext4 home"),
         ({"exists": True, "type": "gpt", "label": "", "mounts": []}, "gpt"),
+        (
+            {"exists": True, "type": "gpt", "label": "", "mounts": [], "carries": ["/", "/boot"]},
+            "gpt, carries /, /boot",
+        ),
         ({"exists": True, "type": "xfs", "label": "pylog-disk1", "mounts": ["/srv"]}, "mounted at /srv"),
     ],
 )
@@ -184,6 +188,21 @@ def test_a_disk_with_foreign_data_is_refused(reading: dict[str, Any], found: str
     devices = [{"device": "/dev/vdb", "mount": "/d"}]
     host = Host(name="h1", variables=variables(1, disks_devices=devices), facts=facts(disks={"/dev/vdb": reading}))
     assert [one.found for one in check_hosts([host], GROUPS, SPECS)] == ([found] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("mounts", "carries", "remedy"),
+    [
+        ([], [], "correct disks_devices, or save its data, then: wipefs --all /dev/vdb"),
+        ([], ["/"], "correct disks_devices: this disk is in use"),
+        (["/home"], ["/home"], "correct disks_devices: this disk is in use"),
+    ],
+)
+def test_nobody_is_told_to_wipe_a_disk_that_is_in_use(mounts: list[str], carries: list[str], remedy: str) -> None:
+    reading = {"exists": True, "type": "gpt", "label": "", "mounts": mounts, "carries": carries}
+    devices = [{"device": "/dev/vdb", "mount": "/d"}]
+    host = Host(name="h1", variables=variables(1, disks_devices=devices), facts=facts(disks={"/dev/vdb": reading}))
+    assert [one.remedy for one in check_hosts([host], GROUPS, SPECS)] == [remedy]
 
 
 @pytest.mark.parametrize(

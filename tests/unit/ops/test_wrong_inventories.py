@@ -265,7 +265,7 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
      ("h2", "port 9092", "held by a program of kafka", "free for broker 2 port")),
     (says("disks", {}), ("h2", "disk /dev/vdb", "no such block device", "a block device")),
     (says("disks", {"/dev/vdb": {"exists": True, "type": "ext4", "label": "home", "mounts": ["/home"]}}),
-     ("h2", "disk /dev/vdb", "ext4 home", "blank, or XFS labelled pylog-")),
+     ("h2", "disk /dev/vdb", "ext4 home, carries /home", "blank, or XFS labelled pylog-")),
     (says("disks", {"/dev/vdb": {"exists": True, "type": "xfs", "label": "pylog-d", "mounts": ["/srv"]}}),
      ("h2", "disk /dev/vdb", "mounted at /srv", "/d")),
 ]  # fmt: skip
