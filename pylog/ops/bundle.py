@@ -108,6 +108,8 @@ def questions(target: Target) -> dict[str, str]:
         asked["zookeeper"] = _python(HOST_PROGRAM, "zookeeper", json.dumps(words))
     for unit in units(target):
         journal = ["journalctl", "--no-pager", "--output=short-iso-precise", f"--lines={JOURNAL_LINES}", "--unit", unit]
+        if unit.endswith(".timer"):  # why a run failed is said by what the timer starts
+            journal += ["--unit", unit.replace(".timer", ".service")]
         asked[f"journal-{unit.removesuffix('.service')}"] = shlex.join(journal)
     return {name: f"{target.sudo}sh -c {shlex.quote(command)}" for name, command in asked.items()}
 

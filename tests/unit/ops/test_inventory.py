@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pylog.ops import bundle
 from pylog.ops.inventory import PROMPT, TIMEOUT_S, InventoryError, Target, load, target
 from pylog.ops.orphans import EXPORTER, PROGRAMS
 from pylog.ops.status import DEFAULTS, is_well, questions, rows, units
@@ -190,6 +191,13 @@ def test_every_program_of_the_bundle_is_asked_for_on_some_host() -> None:
     given = {"audit_ledgers": ["l"], "monitoring_alertmanager": {"receivers": []}}
     asked = [units(target("h", given | {"ingest_continuous": value}, groups)) for value in (True, False)]
     assert set(PROGRAMS) <= {unit for found in asked for unit in found}
+
+
+def test_a_bundle_has_the_journal_of_what_a_timer_starts() -> None:
+    asked = bundle.questions(target("h", {}, {"pylog_spark"}))
+    assert "--unit pylog-ingest.timer --unit pylog-ingest.service" in asked["journal-pylog-ingest.timer"]
+    asked = bundle.questions(target("h", {}, {"pylog_ship"}))
+    assert asked["journal-pylog-ship"].count("--unit") == 1
 
 
 def test_every_service_notes_its_start_where_it_is_looked_for() -> None:
