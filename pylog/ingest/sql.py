@@ -248,8 +248,9 @@ def check_endless(frame: DataFrame, topics: Collection[str], marked: Collection[
     filters = [one.condition() for one in _nodes(plan) if one.nodeName() == "Filter"]
     for join in joins:
         conditions = [*filters, *([join.condition().get()] if join.condition().isDefined() else [])]
-        named = {number for condition in conditions for number in _numbers(condition.references())}
-        if not all(named & _times(side) for side in _children(join)):
+        parts = [part for condition in conditions for part in _parts(condition)]
+        # One comparison names both sides: two that compare either side with a constant bound nothing.
+        if not any(all(_numbers(part.references()) & _times(side) for side in _children(join)) for part in parts):
             raise ConfigError(
                 "the query joins topics without a range of time and would keep all their rows: compare the columns "
                 "with watermarks in the join's condition, as in a.timestamp BETWEEN b.timestamp AND b.timestamp + "
@@ -260,6 +261,15 @@ def check_endless(frame: DataFrame, topics: Collection[str], marked: Collection[
             raise ConfigError(
                 "the query keeps every row that it has seen, for SELECT DISTINCT: select a column with a watermark too"
             )
+
+
+def _parts(condition: Any) -> Iterator[Any]:  # noqa: ANN401  of Spark's plan, in the JVM
+    """Yield what has to hold all together for a condition to hold."""
+    if condition.nodeName() != "And":
+        yield condition
+        return
+    for child in _children(condition):
+        yield from _parts(child)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:  # noqa: ANN401  of Spark's plan, in the JVM

@@ -237,6 +237,12 @@ def test_what_is_not_there_or_another_querys_is_named_before_anything_is_written
     [
         ("SELECT a.value FROM words a JOIN others b ON a.key = b.key", "", "would keep all rows of '{0}'"),
         ("SELECT a.value FROM words a JOIN others b ON a.key = b.key", "timestamp 1 minute", "without a range of time"),
+        (
+            "SELECT a.value FROM words a JOIN others b ON a.key = b.key "
+            "WHERE a.timestamp > '2026-01-01' AND b.timestamp > '2026-01-01'",
+            "timestamp 1 minute",
+            "without a range of time",
+        ),
         ("SELECT key, count(*) AS n FROM words GROUP BY key", "", "watermark"),
         ("SELECT DISTINCT value FROM words", "timestamp 1 minute", "SELECT DISTINCT"),
         ("SELECT value FROM strangers", "", "reads 'strangers', which is none of its inputs: others, words"),

@@ -77,7 +77,8 @@ class StreamCheckpoint:
             StorageError: the directory cannot be made or written.
         """
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            # Spark's state has what the records have: it is nobody else's.
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StorageError(f"checkpoint {self._directory} cannot be written: {error}") from error
@@ -129,7 +130,7 @@ class StreamCheckpoint:
                 f"checkpoint {self._directory} belongs to query {owner.name!r}, not to {config.name!r}: "
                 "give each query a checkpoint of its own"
             )
-        if owner.cluster != cluster:
+        if owner.cluster not in ("", cluster):
             raise PositionError(
                 f"checkpoint {self._directory} belongs to cluster {owner.cluster!r}, and {config.cluster.bootstrap} is "
                 f"{cluster!r}: name a new directory, or begin anew with `pylog stream reset`"
@@ -140,7 +141,7 @@ class StreamCheckpoint:
                 "state may mean something else now: `pylog stream rebase` goes on at its position without the state, "
                 "`pylog stream reset` begins anew"
             )
-        return owner
+        return replace(owner, cluster=cluster)
 
     def claim(self, config: StreamConfig, cluster: str) -> Owner:
         """Write down that it is *config*'s, and return that; see `checked`."""
@@ -165,8 +166,8 @@ class StreamCheckpoint:
         return position
 
     def reset(self, owner: Owner) -> None:
-        """Begin a generation where the inputs' options say, without position and state."""
-        self._begin(replace(owner, query=None, generation=owner.generation + 1, starts=None))
+        """Begin a generation where the inputs' options say, without position and state, of whatever cluster."""
+        self._begin(replace(owner, query=None, generation=owner.generation + 1, starts=None, cluster=""))
 
     def position(self, owner: Owner) -> Position | None:
         """Return the position behind the last micro-batch that ended; None if none has in this generation or before."""

@@ -119,13 +119,27 @@ class StreamConfig:
         return {one.topic for one in self.inputs.values() if one.is_stream}
 
     def fingerprint(self) -> str:
-        """Return what changes if the query's state would mean something else: its text and its inputs."""
+        """Return what changes if the query's state would mean something else: its text and its inputs.
+
+        Blanks count, since they do inside of literals.  What says how brokers are reached, and from where on is read at
+        first, does not.
+        """
         inputs = {
-            alias: [one.topic, one.watermark, one.is_table, one.path, one.format]
+            alias: [one.topic, one.watermark, one.is_table, one.path, one.format, _columns_from(one.options)]
             for alias, one in sorted(self.inputs.items())
         }
-        text = json.dumps({"sql": " ".join(self.sql.split()), "inputs": inputs})
+        text = json.dumps({"sql": self.sql.strip(), "inputs": inputs})
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _columns_from(options: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the options that say which columns and rows an input has."""
+    others = {"startingoffsets", "startingtimestamp", "maxoffsetspertrigger", "failondataloss"}
+    return sorted(
+        (name, value)
+        for name, value in options.items()
+        if not name.lower().startswith(("kafka.", "schemaregistry.")) and name.lower() not in others
+    )
 
 
 def _check_input(alias: str, one: Input) -> None:

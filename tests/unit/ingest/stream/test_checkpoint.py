@@ -98,7 +98,8 @@ def test_a_rebase_keeps_the_position_and_a_reset_nothing(tmp_path: Path) -> None
     assert third is not None
     checkpoint.reset(third)
     fourth = checkpoint.owner()
-    assert fourth == Owner(name="q", cluster="c", generation=4)
+    assert fourth == Owner(name="q", cluster="", generation=4)
+    assert checkpoint.checked(mine, "another") == Owner(name="q", cluster="another", generation=4)
     assert checkpoint.position(fourth) is None
     assert not checkpoint.spark_directory(first).exists()  # older than the former one
 

@@ -52,9 +52,14 @@ def test_what_cannot_be_is_refused_by_its_key(more: dict[str, Any], message: str
     assert message in str(refused.value)
 
 
-def test_a_query_is_the_same_as_long_as_its_words_and_inputs_are() -> None:
+def test_a_query_is_the_same_as_long_as_its_text_and_inputs_are() -> None:
     mine = config().fingerprint()
-    assert config(sql="SELECT value\n  FROM words").fingerprint() == mine
+    assert config(sql=f"{config().sql}\n").fingerprint() == mine
+    assert config(sql=config().sql.replace(" ", "  ")).fingerprint() != mine, "it may be inside of a literal"
+    columns = config(inputs={"words": replace(WORDS, options={"schemaRegistry": "http://h:8081"})})
+    assert columns.fingerprint() != mine
+    how = {"kafka.sasl.password": "x", "schemaRegistry.password": "x", "startingOffsets": "latest"}
+    assert config(inputs={"words": replace(WORDS, options=how)}).fingerprint() == mine
     assert config(output="elsewhere", trigger="1 minute").fingerprint() == mine
     fewer = config(inputs={"words": replace(WORDS, options={"maxOffsetsPerTrigger": "9"})})
     assert fewer.fingerprint() == mine
