@@ -795,6 +795,46 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="What `pylog explain CODE` says. Nothing of the topic is skipped until you accept it.",
         verify="`pylog lake status DIR` has no topic that stopped.",
     ),
+    "PylogConnectDown": Runbook(
+        what="the worker of Kafka Connect on HOST does not answer",
+        look="On the host: `systemctl status pylog-connect`; `journalctl -u pylog-connect -n 50`.",
+        decide="The worker names a topic or a setting and ends: correct it. It was killed or its heap is full: see "
+        "below. It runs and cannot reach brokers: see their alerts. Other workers took its tasks over by "
+        "now, where there are any.",
+        act="`systemctl restart pylog-connect` on the host. OutOfMemoryError in the journal: raise "
+        "`connect_heap_mib` and run `playbooks/connect.yml`.",
+        verify="`pylog connect status --wait 120` on the host; the alert ends within a minute.",
+    ),
+    "PylogConnectTaskFailed": Runbook(
+        what="connector CONNECTOR of DATACENTER has failed and stays so",
+        look="On a worker's host: `pylog connect status`, with `--url https://127.0.0.1:8083 --ca "
+        "/etc/pylog/ca.pem --certificate /etc/pylog/connect.pem` where hosts are secured. It names tasks, "
+        "worker and cause.",
+        decide="The watch has restarted it after 10 s and goes on after waits that double. A database or bucket "
+        "that is away: nothing to do but wait for it. A setting, a right or a record: it stays failed until "
+        "somebody mends that.",
+        act="Mend what it names. Settings: correct `connect_connectors` and run `playbooks/connect.yml`. A "
+        "topic that it may not use: `connect_reads` or `connect_writes`. A record: docs/connect.md, Dead "
+        "letters.",
+        verify="`pylog connect status --wait 120 --consecutive 3` ends with 0.",
+    ),
+    "PylogConnectRestarts": Runbook(
+        what="connector CONNECTOR of DATACENTER fails again and again",
+        look="On each worker's host: `journalctl -u pylog-connect-watch -n 50`: every restart with connector, "
+        "tasks and cause.",
+        decide="One cause again and again: what the connector reads or writes ends its connections, or is too slow "
+        "for its time limits. Several connectors at once: the workers, or the brokers.",
+        act="Mend the cause; `pylog connect pause NAME` stops the attempts meanwhile.",
+        verify="`pylog_connect_restarts_total` stands still; the alert ends an hour later.",
+    ),
+    "PylogConnectWatchSilent": Runbook(
+        what="nobody watches the connectors on HOST",
+        look="On the host: `systemctl status pylog-connect-watch`; `journalctl -u pylog-connect-watch -n 20`.",
+        decide="Connectors go on without it, but a task that fails stays failed and no alert tells. The unit runs: "
+        "the disk of /var/lib/pylog/metrics is full, or the node exporter does not read it.",
+        act="`systemctl restart pylog-connect-watch`; free the disk.",
+        verify="`pylog_connect_looked_timestamp_seconds` moves; the alert ends within a minute.",
+    ),
     "PylogLakeDeadLetters": Runbook(
         what="records of topic TOPIC do not decode",
         look="`pylog lake status DIR`; the files below `DIR/_dead_letters/topic=TOPIC` have the reason.",

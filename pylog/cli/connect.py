@@ -1,7 +1,7 @@
 """`pylog connect`: connectors of Apache Kafka Connect as code, and how they are."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +27,7 @@ Url = Annotated[str, typer.Option(metavar="URL", help="REST API of any worker.")
 User = Annotated[str, typer.Option(metavar="NAME", help="For workers that ask for a login.")]
 PasswordFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Its first line is the password.")]
 Ca = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificates to trust instead of the system's.")]
+Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="Key and certificate to show the worker, PEM.")]
 Document = Annotated[str, typer.Argument(metavar="FILE", help="The document, YAML or JSON; - for stdin.")]
 
 _URL = "http://127.0.0.1:8083"
@@ -42,6 +43,7 @@ def apply(
     user: User = "",
     password_file: PasswordFile = None,
     ca: Ca = None,
+    certificate: Certificate = None,
     format: FormatOption = None,
 ) -> None:
     """Make connectors what a document says: create, set, pause, stop, resume, delete what it names as absent.
@@ -51,7 +53,7 @@ def apply(
     from pylog.connect.document import compare
 
     wanted, absent = _read(file)
-    workers = _workers(url, user, password_file, ca)
+    workers = _workers(url, user, password_file, ca, certificate)
     with _told_to_the_user():
         changes = compare(wanted, absent, workers.connectors())
         refused = [
@@ -73,34 +75,39 @@ def status(
     wanted: Annotated[
         str | None, typer.Option(metavar="FILE", help="Judge by this document instead: - for stdin.")
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, max=3600, metavar="SECONDS", help="So long for all to be well.")] = 0,
+    wait: Annotated[
+        float,
+        typer.Option(min=0, max=3600, metavar="SECONDS", help="So long for all to be well."),
+    ] = 0,
     consecutive: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Well so many times in a row.")] = 1,
+    besides: Annotated[
+        list[str] | None, typer.Option("--except", metavar="NAME", help="A connector not to judge; repeatable.")
+    ] = None,
     url: Url = _URL,
     user: User = "",
     password_file: PasswordFile = None,
     ca: Ca = None,
+    certificate: Certificate = None,
     format: FormatOption = None,
 ) -> None:
     """Show connectors and tasks; exit 1 when one is not as it should be: running, unless a document says otherwise."""
-    from pylog.connect.document import State, Wanted
     from pylog.connect.health import unwell
+    from pylog.connect.workers import Refused, WorkerAway
 
     should = None if wanted is None else _read(wanted)[0]
-    workers = _workers(url, user, password_file, ca)
+    workers = _workers(url, user, password_file, ca, certificate)
     deadline, times_well = time.monotonic() + wait, 0
     with _told_to_the_user():
         while True:
-            statuses = workers.statuses()
-            # One that somebody paused is as it should be where no document says otherwise.
-            judged = should or [
-                Wanted(
-                    name=name,
-                    config={},
-                    state=State(one.state) if one.state in ("paused", "stopped") else State.RUNNING,
-                )
-                for name, one in statuses.items()
-            ]
-            found = unwell(judged, statuses)
+            try:
+                statuses = workers.statuses()
+            except (WorkerAway, Refused):  # as while it starts
+                if time.monotonic() >= deadline:
+                    raise
+                times_well = 0
+                time.sleep(_PAUSE_S)
+                continue
+            found = unwell(_to_judge(should, statuses, besides or ()), statuses)
             times_well = 0 if found else times_well + 1
             if times_well >= consecutive or (time.monotonic() >= deadline and (found or not wait)):
                 break
@@ -124,11 +131,12 @@ def restart(
     user: User = "",
     password_file: PasswordFile = None,
     ca: Ca = None,
+    certificate: Certificate = None,
     format: FormatOption = None,
 ) -> None:
     """Restart what has failed of a connector, or all of it."""
     with _told_to_the_user():
-        _workers(url, user, password_file, ca).restart(name, only_failed=not all_tasks)
+        _workers(url, user, password_file, ca, certificate).restart(name, only_failed=not all_tasks)
     done(format_of(format), {"connector": name, "restarted": True}, f"restarted {name}")
 
 
@@ -139,10 +147,11 @@ def pause(
     user: User = "",
     password_file: PasswordFile = None,
     ca: Ca = None,
+    certificate: Certificate = None,
     format: FormatOption = None,
 ) -> None:
     """Pause a connector: its tasks stay where they are and do nothing; `resume` goes on."""
-    _move(name, "pause", _workers(url, user, password_file, ca))
+    _move(name, "pause", _workers(url, user, password_file, ca, certificate))
     done(format_of(format), {"connector": name, "state": "paused"}, f"paused {name}")
 
 
@@ -153,10 +162,11 @@ def resume(
     user: User = "",
     password_file: PasswordFile = None,
     ca: Ca = None,
+    certificate: Certificate = None,
     format: FormatOption = None,
 ) -> None:
     """Go on with a connector that is paused or stopped."""
-    _move(name, "run", _workers(url, user, password_file, ca))
+    _move(name, "run", _workers(url, user, password_file, ca, certificate))
     done(format_of(format), {"connector": name, "state": "running"}, f"resumed {name}")
 
 
@@ -172,6 +182,7 @@ def watch(
     user: User = "",
     password_file: PasswordFile = None,
     ca: Ca = None,
+    certificate: Certificate = None,
 ) -> None:
     """Restart failed connectors and tasks, after waits that double from 10 s to 10 minutes, until stopped."""
     from pylog.connect.watch import watch as watch_workers
@@ -180,7 +191,23 @@ def watch(
 
     stop = Stop()
     stop.on_signals()
-    watch_workers(_workers(url, user, password_file, ca), worker, metrics_file, stop, Notices())
+    watch_workers(_workers(url, user, password_file, ca, certificate), worker, metrics_file, stop, Notices())
+
+
+def _to_judge(
+    should: "Sequence[Wanted] | None", statuses: "Mapping[str, Status]", besides: Sequence[str]
+) -> "list[Wanted]":
+    from pylog.connect.document import State, Wanted
+
+    if should is None:
+        # One that somebody paused is as it should be where no document says otherwise.
+        should = [
+            Wanted(
+                name=name, config={}, state=State(one.state) if one.state in ("paused", "stopped") else State.RUNNING
+            )
+            for name, one in statuses.items()
+        ]
+    return [one for one in should if one.name not in besides]
 
 
 def _move(name: str, action: str, workers: "Workers") -> None:
@@ -241,7 +268,7 @@ def _read(file: str) -> "tuple[list[Wanted], list[str]]":
     return read_document(file, read)
 
 
-def _workers(url: str, user: str, password_file: Path | None, ca: Path | None) -> "Workers":
+def _workers(url: str, user: str, password_file: Path | None, ca: Path | None, certificate: Path | None) -> "Workers":
     from pylog.connect.workers import Workers
 
     password = ""
@@ -251,9 +278,9 @@ def _workers(url: str, user: str, password_file: Path | None, ca: Path | None) -
         except (OSError, UnicodeDecodeError) as error:
             raise Failure(faults.FILE_UNREADABLE, where=str(password_file), found=str(error)) from None
     try:
-        return Workers(url, user=user, password=password, ca=ca)
+        return Workers(url, user=user, password=password, ca=ca, certificate=certificate)
     except (ValueError, OSError) as error:
-        raise Failure(faults.OPTION_WRONG, where="--url, --ca", found=str(error)) from None
+        raise Failure(faults.OPTION_WRONG, where="--url, --ca, --certificate", found=str(error)) from None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from pylog.errors import ConfigError
 
@@ -154,6 +155,35 @@ def compare(wanted: Sequence[Wanted], absent: Sequence[str], there: Mapping[str,
     for one in wanted:
         changes += _towards(one, there.get(one.name))
     return changes
+
+
+def with_dead_letters(
+    connectors: Sequence[Mapping[str, Any]], group: str, replication_factor: int
+) -> list[dict[str, Any]]:
+    """Return rows of a document of which each sink puts records that it cannot convert into a topic of its own.
+
+    A sink that says itself what happens to such records keeps what it says.
+
+    Args:
+        connectors: rows that `read` has found good.
+        group: of the workers; the topics are ``GROUP-dead-letters-NAME``.
+        replication_factor: of those topics, which Connect makes when a sink starts.
+    """
+    return [{**row, "config": {**_dead_letters(row, group, replication_factor), **row["config"]}} for row in connectors]
+
+
+def _dead_letters(row: Mapping[str, Any], group: str, replication_factor: int) -> dict[str, str]:
+    config = row["config"]
+    is_sink = "topics" in config or "topics.regex" in config
+    if not is_sink or any(key == "errors.tolerance" or key.startswith("errors.deadletterqueue.") for key in config):
+        return {}
+    return {
+        "errors.tolerance": "all",
+        "errors.log.enable": "true",
+        "errors.deadletterqueue.topic.name": f"{group}-dead-letters-{row['name']}",
+        "errors.deadletterqueue.topic.replication.factor": str(replication_factor),
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
 
 
 def shown(setting: str, value: str) -> str:

@@ -56,6 +56,7 @@ class Workers:
         user: for a worker that asks who it is; empty for one that does not.
         password: of that user.
         ca: certificates to trust instead of the system's, PEM.
+        certificate: private key and chain to show, PEM; None where workers ask for none.
         timeout_s: for one answer; validating a connector may ask a database.
         sleep: waits so many seconds.
     """
@@ -67,6 +68,7 @@ class Workers:
         user: str = "",
         password: str = "",
         ca: Path | None = None,
+        certificate: Path | None = None,
         timeout_s: float = 90.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -79,6 +81,8 @@ class Workers:
         if user:
             self._headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        if certificate is not None:
+            context.load_cert_chain(certificate)
         # No proxy of the environment, and no redirect to somewhere else.
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirects()
@@ -96,10 +100,10 @@ class Workers:
         """Return all connectors with their settings and states."""
         rows = self._ask("GET", "/connectors?expand=info&expand=status")
         return {
-            name: Found(config=row["info"]["config"], state=str(row["status"]["connector"]["state"]).lower())
-            for name, row in rows.items()
             # One that was made a moment ago has no status yet; one that was deleted a moment ago has nothing else.
-            if "info" in row and "status" in row
+            name: Found(config=row["info"]["config"], state=str(_state(row)).lower())
+            for name, row in rows.items()
+            if "info" in row
         }
 
     def faults(self, config: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -173,6 +177,10 @@ class Workers:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
+
+
+def _state(row: Mapping[str, Any]) -> object:
+    return row["status"]["connector"]["state"] if "status" in row else "UNASSIGNED"
 
 
 def _is_final(message: str) -> bool:

@@ -85,6 +85,11 @@ def holders(name: str, hosts: Mapping[str, Variables], groups: Mapping[str, Iter
         found.append(_holder("probe", "pylog-probe", "/etc/pylog/probe.pem", own))
     if "pylog_console" in mine and not _is_loopback(str(variables.get("console_listen") or "127.0.0.1:8085")):
         found.append(_holder("console", "pylog-console", "/etc/pylog/console.pem", own))
+    if "pylog_connect" in mine:
+        # The worker's, and that of the watch, which is another user.
+        user, path = "pylog-connect", "/etc/pylog-connect/tls.pem"
+        found.append(_holder("connect", "pylog-connect", path, own, user, "/var/lib/pylog-connect"))
+        found.append(_holder("connect_watch", "pylog-connect-watch", "/etc/pylog/connect.pem", own))
     if "pylog_zookeeper" in mine:
         given = [variables.get("zookeeper_address")]
         home = str(variables.get("zookeeper_data_dir") or "/var/lib/pylog-zookeeper")

@@ -46,6 +46,8 @@ OWN_PATHS = (
     "/etc/pylog/*.pem",
     "/etc/pylog/*.password",
     "/root/.config/pylog/config.yml",
+    "/etc/pylog-connect",
+    "/etc/pylog-connect/*",
     "/etc/pylog-zookeeper",
     "/etc/pylog-zookeeper/*",
     "/etc/pylog-firewall",
@@ -78,6 +80,8 @@ OWN_PATHS = (
     "/opt/pylog/spark/current",
     "/opt/pylog/spark/bases/*/requirements.lock",
     "/opt/pylog/spark/releases/*/requirements.lock",
+    "/opt/pylog/connect",
+    "/opt/pylog/connect/*",
     "/run/pylog",
     "/var/lib/pylog",
     "/var/lib/pylog/backups",
@@ -86,12 +90,13 @@ OWN_PATHS = (
     "/var/lib/pylog-monitoring",
     "/var/lib/pylog-former.json",
 )
-OWN_USERS = ("pylog", "pylog-zookeeper")
+OWN_USERS = ("pylog", "pylog-connect", "pylog-zookeeper")
 # Key and certificate of this host's ZooKeeper server.
 ZOOKEEPER_KEYS = Path("/etc/pylog-zookeeper/tls.pem")
 # Files with certificates; the private key before them is not read out.
 CERTIFICATES = (
     "/etc/pylog/*.pem",
+    "/etc/pylog-connect/*.pem",
     "/etc/pylog-zookeeper/*.pem",
     "/etc/pylog-load-balancer/*.pem",
     "/etc/pylog-monitoring/*.pem",

@@ -187,6 +187,12 @@ def pack(locks: Mapping[str, Path], directory: Path, target: Path) -> dict[str, 
     return {"name": name, "archive": str(archive.resolve())}
 
 
+def is_whole(directory: Path, jar: Jar) -> bool | None:
+    """Return whether what `fetch` left in *directory* is *jar* by its hash; None where it is not there."""
+    place = _place(directory, jar)
+    return _hash(place) == jar.sha256 if place.exists() else None
+
+
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"

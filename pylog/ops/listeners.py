@@ -63,6 +63,8 @@ _BROKER_PORTS = (
     ("metrics_port", "broker_metrics_host"),
 )
 _LOOPBACK = "127.0.0.1"
+# As `pylog.ops.certificates` has it, which reads this module.
+_SECURED = "sasl_ssl"
 
 
 def listeners(
@@ -112,6 +114,15 @@ def _rows(
     for group, what, page in _SPARK_PAGES:
         if group in groups:
             yield what, EVERYWHERE, page, ""
+    if "pylog_connect" in groups:
+        # Who reaches it may run code: open to other workers only where they know each other by certificates.
+        host = EVERYWHERE if variables.get("pylog_security") == _SECURED else _LOOPBACK
+        yield (
+            "Kafka Connect's REST API",
+            value("connect_listen_host", host),
+            value("connect_port"),
+            "connect_listen_host",
+        )
     if "pylog_console" in groups:
         yield joined("the console", "console_listen")
     if "pylog_monitoring" in groups:

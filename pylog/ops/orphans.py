@@ -15,6 +15,8 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "pylog-audit-report.timer": ("pylog_audit",),
     "pylog-audit.service": ("pylog_audit",),
     "pylog-compact.timer": SPARK,
+    "pylog-connect-watch.service": ("pylog_connect",),
+    "pylog-connect.service": ("pylog_connect",),
     "pylog-console.service": ("pylog_console",),
     "pylog-ingest.service": SPARK,
     "pylog-ingest.timer": SPARK,

@@ -16,6 +16,10 @@ from typing import Any
 
 import yaml
 
+from pylog.connect.document import read as read_connectors
+from pylog.connect.properties import wrong_settings
+from pylog.connect.topics import workers_of
+from pylog.errors import ConfigError
 from pylog.ops.addresses import address, addresses
 from pylog.ops.certificates import (
     SECURED,
@@ -26,6 +30,7 @@ from pylog.ops.certificates import (
     is_ensemble_encrypted,
     problems,
 )
+from pylog.ops.jars import Jar, JarsError, is_whole, read_lock
 from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, numeric, outside
 from pylog.ops.orphans import servers_without_a_place
 from pylog.ops.rights import MIN_PASSWORD_LENGTH, program_users
@@ -36,9 +41,11 @@ ZOOKEEPER_GROUP = "pylog_zookeeper"
 BROKER_GROUP = "pylog_broker"
 SPARK_GROUP = "pylog_spark"
 MONITORING_GROUP = "pylog_monitoring"
+CONNECT_GROUP = "pylog_connect"
 GROUPS = (
     ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP, "pylog_mirror", "pylog_registry", "pylog_audit",
-    "pylog_probe", "pylog_console", "pylog_spark_master", "pylog_spark_worker", "pylog_load_balancer", MONITORING_GROUP,
+    "pylog_probe", "pylog_console", CONNECT_GROUP, "pylog_spark_master", "pylog_spark_worker", "pylog_load_balancer",
+    MONITORING_GROUP,
 )  # fmt: skip
 # Distributions on which the bundle is tested; every other one is refused rather than half installed.
 SUPPORTED = {("debian", "12")}
@@ -48,9 +55,10 @@ ARCHITECTURES = ("x86_64", "aarch64")
 BROKER_BYTES = 160 << 20
 SPARK_BYTES = 2 << 30
 PROMETHEUS_BYTES = 256 << 20
+CONNECT_BYTES = 256 << 20
 SYSTEM_BYTES = 256 << 20
 # Who listens where this bundle has been deployed before.
-OWN_USERS = ("pylog", "pylog-zookeeper", "haproxy", "prometheus")
+OWN_USERS = ("pylog", "pylog-connect", "pylog-zookeeper", "haproxy", "prometheus")
 MAX_CLOCK_SKEW_MS = 30_000
 # A hash of the secret is readable on every host of a broker, so whoever gets in there may try all short ones.
 MIN_SECRET_LENGTH = 16
@@ -323,6 +331,7 @@ def copies(
 # Group, variable with a number of copies, variable that names the datacenter that keeps them.
 _COPIES = (
     ("pylog_audit", "audit_replication_factor", "audit_datacenter"),
+    (CONNECT_GROUP, "connect_replication_factor", "connect_datacenter"),
     ("pylog_mirror", "mirror_internal_replication_factor", "mirror_target"),
     ("pylog_mirror", "mirror_replication_factor", "mirror_target"),
     ("pylog_registry", "registry_replication_factor", "registry_datacenter"),
@@ -338,7 +347,7 @@ def _too_many(host: str, name: str, wanted: object, brokers: int) -> Iterator[Fi
 SITES = (
     "pylog_datacenter", "topics_datacenter", "ship_datacenter", "registry_datacenter", "ingest_datacenter",
     "audit_datacenter", "probe_datacenter", "load_balancer_datacenter", "mirror_source", "mirror_target",
-    "audit_ledgers", "console_datacenter", "console_ledgers",
+    "audit_ledgers", "connect_datacenter", "console_datacenter", "console_ledgers",
 )  # fmt: skip
 
 
@@ -432,6 +441,8 @@ def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]
         wanted += int(host.variables.get("zookeeper_heap_mib", 512)) << 20
     if host.name in groups.get(SPARK_GROUP, ()):
         wanted += SPARK_BYTES
+    if host.name in groups.get(CONNECT_GROUP, ()):
+        wanted += (int(host.variables.get("connect_heap_mib", 512)) << 20) + CONNECT_BYTES
     if host.name in groups.get(MONITORING_GROUP, ()):
         wanted += PROMETHEUS_BYTES
     found = (host.facts or {})["memory_bytes"]
@@ -809,6 +820,95 @@ def open_backups(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> 
         )
 
 
+def connectors(host: Host) -> Iterator[Finding]:
+    """Find settings of Kafka Connect's worker that it does not have, and connectors that are none."""
+    remedy = "correct it in the inventory"
+    listens = host.variables.get("connect_listen_host")
+    number = numeric(str(listens or "127.0.0.1").strip("[]"))
+    if host.variables.get("pylog_security") != SECURED and (number is None or not number.is_loopback):
+        wanted = f"127.0.0.1, or pylog_security: {SECURED}"
+        yield Finding(
+            host.name, "variable connect_listen_host", str(listens), wanted, "whoever reaches it may run code"
+        )
+    given = host.variables.get("connect_config") or {}
+    if isinstance(given, Mapping):
+        for name, found, wanted in wrong_settings(given):
+            yield Finding(host.name, f"connect_config {name}", found, wanted, remedy)
+    try:
+        read_connectors(
+            {
+                "connectors": host.variables.get("connect_connectors") or [],
+                "absent": host.variables.get("connect_absent") or [],
+            }
+        )
+    except ConfigError as error:
+        for text in str(error).split("; "):
+            where, _, rest = text.partition(": found ")
+            found, _, wanted = rest.rpartition(", wanted ")
+            yield Finding(host.name, f"connect_connectors {where}", found or text, wanted, remedy)
+
+
+def shared_workers(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find workers of one group that could not reach each other, and that would be told different things."""
+    places: dict[tuple[str, str], list[Host]] = {}
+    for host in hosts:
+        if host.name in groups.get(CONNECT_GROUP, ()):
+            places.setdefault(workers_of(host.variables), []).append(host)
+    for (place, _), members in sorted(places.items()):
+        names = ", ".join(host.name for host in members)
+        if len(members) > 1 and any(host.variables.get("pylog_security") != SECURED for host in members):
+            wanted = f"one host, or pylog_security: {SECURED}"
+            remedy = "several call each other, and whoever reaches their REST API may run code"
+            yield Finding(place, f"group {CONNECT_GROUP}", f"{names}, without login", wanted, remedy)
+        for name in ("connect_connectors", "connect_absent", "connect_plugins", "connect_secrets", "connect_config"):
+            if len({repr(host.variables.get(name)) for host in members}) > 1:
+                yield Finding(
+                    place, name, "several values", "one for all workers", "set it for the group, not for a host"
+                )
+
+
+def jars(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], root: Path) -> Iterator[Finding]:
+    """Find jars of Kafka Connect that this machine lacks, or that are not what their lock says.
+
+    The one check that reads more of the control machine than the inventory: each directory's jars once for all hosts.
+    """
+    seen: set[tuple[Path, Path]] = set()
+    for host in hosts:
+        if host.name not in groups.get(CONNECT_GROUP, ()):
+            continue
+        directory = root / str(host.variables.get("connect_jars") or ".local/jars")
+        plugins = host.variables.get("connect_plugins") or {}
+        locks = {"worker": host.variables.get("connect_worker_lock") or "requirements/connect/worker.txt"}
+        for name, path in {**plugins, **locks}.items() if isinstance(plugins, Mapping) else ():
+            lock = root / str(path)
+            if (lock, directory) not in seen:
+                seen.add((lock, directory))
+                yield from _wrong_jars(name, str(path), lock, directory)
+        for name in plugins if isinstance(plugins, Mapping) else ():
+            if name == "worker" or not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", str(name)):
+                yield Finding(host.name, f"connect_plugins {name}", "no name of a plugin", "another name", "rename it")
+
+
+def _wrong_jars(name: str, path: str, lock: Path, directory: Path) -> Iterator[Finding]:
+    try:
+        wanted: list[Jar] = read_lock(lock.read_text(), path)
+    except OSError as error:
+        yield Finding("localhost", f"plugin {name}", f"{path}: {error.strerror}", "a lock", "correct connect_plugins")
+        return
+    except (JarsError, UnicodeDecodeError) as error:
+        yield Finding("localhost", f"plugin {name}", str(error), "a lock", "make it again: docs/connect.md")
+        return
+    states = {jar: is_whole(directory, jar) for jar in wanted}
+    fetch = f"make jars LOCKS={path}"
+    if missing := [jar.coordinates for jar, state in states.items() if state is None]:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        yield Finding("localhost", f"plugin {name}", f"{missing[0]}{more} not fetched", "its jars here", fetch)
+    for jar, state in states.items():
+        if state is False:
+            remedy = f"remove {directory / jar.sha256}.jar, then: {fetch}"
+            yield Finding("localhost", f"plugin {name}", f"{jar.coordinates}: another checksum", jar.sha256, remedy)
+
+
 def host_of(name: str, variables: Mapping[str, Any]) -> Host:
     """Return a host from Ansible's ``hostvars``, among which the role registered what the host said of itself."""
     reading = variables.get("__preflight_reading") or {}
@@ -849,6 +949,11 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
         around += open_backups(hosts, groups)
     for host in hosts:
         around += [*certificates(host, named, groups, now), *open_pages(host, groups)]
+        if host.name in groups.get(CONNECT_GROUP, ()):
+            around += connectors(host)
+    around += shared_workers(hosts, groups)
+    if not question.get("is_repair"):
+        around += jars(hosts, groups, roles.parent)
     return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
 
 

@@ -13,6 +13,7 @@ ADMIN = "pylog-admin"
 
 PROGRAMS = (
     "pylog-audit",
+    "pylog-connect",
     "pylog-console",
     "pylog-ingest",
     "pylog-mirror",
@@ -35,8 +36,9 @@ def _topic(name: str, *operations: str, is_prefix: bool = False) -> Rule:
     return {"resource": "topic", "name": name, **pattern, "operations": list(operations)}
 
 
-def _group(name: str, *operations: str) -> Rule:
-    return {"resource": "group", "name": name, "operations": list(operations)}
+def _group(name: str, *operations: str, is_prefix: bool = False) -> Rule:
+    pattern = {"pattern": "prefixed"} if is_prefix else {}
+    return {"resource": "group", "name": name, **pattern, "operations": list(operations)}
 
 
 def _cluster(*operations: str) -> Rule:
@@ -119,6 +121,23 @@ def _console(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
         yield str(ledger), [_topic("*", "Describe"), counts]
 
 
+def _connect(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    group = str(host.get("connect_group") or "connect")
+    # Its own three, and dead letters; a sink reads in the group GROUP-NAME.
+    own = _topic(f"{group}-", "Read", "Write", "Create", "Describe", "DescribeConfigs", is_prefix=True)
+    rules = [own, _group(group, "Read", "Describe"), _group(f"{group}-", "Read", "Describe", is_prefix=True)]
+    rules += [_named(str(name), "Read", "Describe", "DescribeConfigs") for name in host.get("connect_reads") or []]
+    writing = ("Write", "Create", "Describe", "DescribeConfigs")
+    rules += [_named(str(name), *writing) for name in host.get("connect_writes") or []]
+    yield _place(host, "connect_datacenter"), [*rules, _cluster("Describe", "IdempotentWrite")]
+
+
+def _named(name: str, *operations: str) -> Rule:
+    """Return rights for a topic, or for all whose names begin with what stands before a ``*`` at the end."""
+    is_prefix = name.endswith("*") and name != "*"
+    return _topic(name.removesuffix("*") if is_prefix else name, *operations, is_prefix=is_prefix)
+
+
 def _ingest(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
     topics = [str(one) for one in host.get("ingest_topics") or ["host.journal"]]
     names = ["*"] if host.get("ingest_topic_pattern") else topics
@@ -138,6 +157,7 @@ _WORK = {
     "pylog_mirror": ("pylog-mirror", _mirror),
     "pylog_probe": ("pylog-probe", _probe),
     "pylog_console": ("pylog-console", _console),
+    "pylog_connect": ("pylog-connect", _connect),
     "pylog_spark": ("pylog-ingest", _ingest),
 }
 

@@ -13,6 +13,7 @@ from tests.servers.maven import cache_dir
 from tests.servers.ports import free_ports
 
 LOCKS = Path(__file__).resolve().parents[2] / "requirements" / "connect"
+_INSTALL = LOCKS.parents[1] / "roles" / "connect" / "files" / "install.sh"
 _START_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 60.0
 # It starts often and lives for a minute: the first compiler tier and the serial collector start fastest.
@@ -26,14 +27,14 @@ log4j.appender.out.layout.ConversionPattern=%d %p %c %m%n
 
 
 def unpacked(directory: Path) -> Path:
-    """Return a directory with a folder of jars for each lock, packed and unpacked as on a host."""
+    """Return a directory with the jars of the worker and of each plugin, packed and unpacked as on a host."""
     locks = {path.stem: path for path in LOCKS.glob("*.txt")}
     jars = cache_dir() / "jars"
     fetch([jar for path in locks.values() for jar in read_lock(path.read_text(), str(path))], jars)
     packed = pack(locks, jars, directory)
+    script = _INSTALL.read_text().replace("/opt/pylog/connect", str(directory))
     target = directory / packed["name"]
-    target.mkdir()
-    subprocess.run(["tar", "-xf", packed["archive"], "-C", str(target)], check=True)
+    subprocess.run(["sh", "-s", packed["archive"], str(target)], input=script, text=True, check=True)
     return target
 
 
@@ -45,6 +46,9 @@ class ConnectWorker:
         jars: what `unpacked` returned.
         bootstrap: brokers, HOST:PORT separated by commas.
         config: settings over the few set here.
+        file: its settings, in place of all those.
+        port: of its REST API; a free one unless given.
+        workers: its REST API, where that asks for more than an address.
 
     Attributes:
         url: of its REST API.
@@ -52,12 +56,21 @@ class ConnectWorker:
         workers: its REST API.
     """
 
-    def __init__(self, directory: Path, jars: Path, bootstrap: str, config: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        jars: Path,
+        bootstrap: str,
+        config: Mapping[str, object] | None = None,
+        *,
+        file: Path | None = None,
+        port: int = 0,
+        workers: Workers | None = None,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        [port] = free_ports(1)
-        self.id = f"127.0.0.1:{port}"
-        self.url = f"http://{self.id}"
-        self.workers = Workers(self.url)
+        self.id = f"127.0.0.1:{port or free_ports(1)[0]}"
+        self.workers = workers or Workers(f"http://{self.id}")
+        self.url = self.workers.url
         self.log_path = directory / "worker.log"
         settings: dict[str, object] = {
             "bootstrap.servers": bootstrap,
@@ -72,12 +85,13 @@ class ConnectWorker:
             "offset.flush.interval.ms": 500,
             "scheduled.rebalance.max.delay.ms": 2000,
             "listeners": self.url,
-            "plugin.path": str(jars),
+            "plugin.path": f"{jars}/plugins",
             "plugin.discovery": "service_load",
             **(config or {}),
         }
-        file = directory / "worker.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        if file is None:
+            file = directory / "worker.properties"
+            file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         log4j = directory / "log4j.properties"
         log4j.write_text(_LOG4J)
         main = ("org.apache.kafka.connect.cli.ConnectDistributed", str(file))

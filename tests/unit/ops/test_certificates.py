@@ -78,6 +78,14 @@ def judged(pem: str, **changes: Any) -> list[str]:
     return problems(pem, **(given | changes))
 
 
+def test_worker_and_watch_of_connect_have_certificates_of_their_own() -> None:
+    found = holders("h1", {"h1": {"pylog_security": "sasl_ssl"}}, {"pylog_connect": ["h1"]})
+    assert [(one.name, one.path, one.user) for one in found] == [
+        ("connect", "/etc/pylog-connect/tls.pem", "pylog-connect"),
+        ("connect_watch", "/etc/pylog/connect.pem", "pylog"),
+    ]
+
+
 def test_an_issued_certificate_is_what_the_inventory_wants(tmp_path: Path) -> None:
     pem = issued(tmp_path)
     assert judged(pem) == []

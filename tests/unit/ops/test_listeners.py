@@ -28,6 +28,8 @@ def test_each_part_has_its_ports_and_others_do_not() -> None:
         ("ZooKeeper for votes", "0.0.0.0", 3888),
     ]
     assert found(["pylog_registry"], registry_port="8082") == [("the registry", "0.0.0.0", 8082)]
+    assert found(["pylog_connect"]) == [("Kafka Connect's REST API", "127.0.0.1", 8083)]
+    assert found(["pylog_connect"], pylog_security="sasl_ssl") == [("Kafka Connect's REST API", "0.0.0.0", 8083)]
     assert found(["pylog_spark_master"]) == [
         ("Spark's master", "0.0.0.0", 7077),
         ("the page of Spark's master", "0.0.0.0", 8080),

@@ -58,6 +58,25 @@ def test_a_registry_reads_the_schemas_of_the_one_that_it_follows() -> None:
     assert {f"WRITE {topic}", f"CREATE {topic}"} <= rights("offline", "pylog-registry")
 
 
+def test_workers_of_connect_have_their_topics_and_what_connectors_are_said_to_use() -> None:
+    host = {"pylog_datacenter": "live", "connect_reads": ["clicks"], "connect_writes": ["db.*", "audit-of-db"]}
+    hosts = HOSTS | {"c1": host}
+    [user] = [
+        one for one in program_users(hosts, {**EVERYTHING, "pylog_connect": ["c1"]})["live"]["users"]
+        if one["name"] == "pylog-connect"
+    ]  # fmt: skip
+    found = {
+        (one["resource"], one.get("name"), one.get("pattern", "literal")): one["operations"] for one in user["acls"]
+    }
+    assert found.keys() == {
+        ("topic", "connect-", "prefixed"), ("topic", "clicks", "literal"), ("topic", "db.", "prefixed"),
+        ("topic", "audit-of-db", "literal"), ("group", "connect", "literal"), ("group", "connect-", "prefixed"),
+        ("cluster", None, "literal"),
+    }  # fmt: skip
+    assert "Write" not in found["topic", "clicks", "literal"]
+    assert "Read" not in found["topic", "db.", "prefixed"]
+
+
 def test_the_console_may_not_read_all_schemas_for_whoever_looks() -> None:
     read = {one for one in rights("offline", "pylog-console") if one.startswith("READ")}
     assert read == {"READ TOPIC:LITERAL:__consumer_offsets", "READ TOPIC:LITERAL:_audit"}

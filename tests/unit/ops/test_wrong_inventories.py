@@ -1,5 +1,6 @@
 """Wrong inventories, as an operator would get them wrong, each with the line of the table that stops the run."""
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pylog.ops.preflight import GROUPS, UNREADABLE, judge, load_specs, notes, table
+from pylog.ops.preflight import GROUPS, UNREADABLE, host_of, jars, judge, load_specs, notes, table
 from tests.unit.ops.test_certificates import CA, CA_KEY, NOW, authority
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -257,6 +258,30 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
      ("all", "users_passwords pylog-admin", "8 characters", "at least 16")),
     (secured(group("pylog_registry", ["h2"])),
      ("all", "users_passwords pylog-registry", "not set", "at least 16 characters")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_config", {"offset.flush.intervall.ms": 1})),
+     ("h2", "connect_config offset.flush.intervall.ms", "no setting of the worker", "offset.flush.interval.ms?")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_config", {"group.id": "x"})),
+     ("h2", "connect_config group.id", "set", "not set: the role writes it")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_listen_host", "0.0.0.0")),
+     ("h2", "variable connect_listen_host", "0.0.0.0", "127.0.0.1, or pylog_security: sasl_ssl")),
+    (group("pylog_connect", ["h1", "h2"]),
+     ("all", "group pylog_connect", "h1, h2, without login", "one host, or pylog_security: sasl_ssl")),
+    (secured(group("pylog_connect", ["h1", "h2"]), set_("connect_absent", ["old"])),
+     ("all", "connect_absent", "several values", "one for all workers")),
+    (secured(group("pylog_connect", ["h2"])),
+     ("all", "users_passwords pylog-connect", "not set", "at least 16 characters")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_connectors", [{"name": "a", "config": {}}])),
+     ("h2", "connect_connectors connector a: config", "no connector.class", "the class of the connector")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_plugins", {"jdbc": "jdbc.txt"})),
+     ("localhost", "plugin jdbc", "jdbc.txt: No such file or directory", "a lock")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_jars", "/nowhere")),
+     ("localhost", "plugin worker", "at.yawk.lz4:lz4-java:1.10.1 and 58 more not fetched", "its jars here")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_plugins", {"worker": "jdbc.txt"})),
+     ("h2", "connect_plugins worker", "no name of a plugin", "another name")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_replication_factor", 4)),
+     ("h2", "connect_replication_factor", "4", "at most 3, the brokers")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_heap_mib", 9000)),
+     ("h2", "memory", "8192 MiB", "at least 10184 MiB")),
     (says("init", "tini"), ("h2", "init", "tini", "systemd")),
     (says("memory_bytes", 256 << 20), ("h2", "memory", "256 MiB", "at least 928 MiB")),
     (says("resolved", {"zk-9": []}), ("h2", "name resolution", "zk-9 unknown", "an address")),
@@ -306,6 +331,32 @@ def test_only_a_secured_cluster_needs_keys_of_backups() -> None:
     assert judged(question) == []
     everywhere("backup_keys", {UNREADABLE: "vault is shut"})(question)
     assert all("vault is shut" in line for line in judged(question)), "what cannot be read has a row of its own"
+
+
+def test_jars_are_looked_at_once_and_one_with_another_checksum_is_named(tmp_path: Path) -> None:
+    content = b"not really a jar"
+    good_hash = hashlib.sha256(content).hexdigest()
+    lock = tmp_path / "worker.txt"
+    lock.write_text(f"a:b:1 --sha256={good_hash}\n")
+    places = {"connect_jars": "jars", "connect_worker_lock": "worker.txt"}
+    hosts = [host_of(name, places) for name in ("h1", "h2")]
+    groups = {"pylog_connect": ["h1", "h2"]}
+    [missing] = jars(hosts, groups, tmp_path)
+    assert (missing.check, missing.found, missing.remedy) == (
+        "plugin worker", "a:b:1 not fetched", "make jars LOCKS=worker.txt"
+    )  # fmt: skip
+    jar = tmp_path / "jars" / f"{good_hash}.jar"
+    jar.parent.mkdir()
+    jar.write_bytes(content)
+    assert list(jars(hosts, groups, tmp_path)) == []
+    jar.write_bytes(b"changed")
+    [damaged] = jars(hosts, groups, tmp_path)
+    assert (damaged.found, damaged.wanted) == ("a:b:1: another checksum", good_hash)
+    assert damaged.remedy.startswith(f"remove {jar}")
+    lock.write_text("a:b:1\n")
+    [wrong] = jars(hosts, groups, tmp_path)
+    assert "worker.txt:1: found 'a:b:1'" in wrong.found
+    assert list(jars(hosts, {}, tmp_path)) == [], "who has no group needs no jars"
 
 
 def test_a_repair_is_not_stopped_by_backups_that_are_not_encrypted() -> None:
