@@ -75,7 +75,8 @@ def test_every_host_has_the_tasks_that_the_inventory_gives_it_and_no_others(tmp_
     ledgers = {"a1": {"audit_ledgers": ["live"]}, "a2": {"audit_ledgers": []}, "a3": {}}
     groups = {"pylog_broker": {"hosts": {"b2": {}, "b1": {}}}, "pylog_audit": {"hosts": ledgers}}
     tasks = variable(tmp_path, groups, "__monitoring_expected")
-    assert tasks == {"retention": ["b1", "b2"], "backup": ["b1", "b2"], "ship": [], "audit": ["a1"], "load": []}
+    backed = {"retention": ["b1", "b2"], "backup": ["b1", "b2"]}
+    assert tasks == {**backed, "ship": [], "audit": ["a1"], "load": [], "connect": []}
     shippers: dict[str, Any] = {"pylog_ship": {"hosts": {"b1": {}, "s": {}}}, "pylog_spark": {"hosts": {"k": {}}}}
     tasks = variable(tmp_path, groups | shippers, "__monitoring_expected")
     assert (tasks["ship"], tasks["load"]) == (["b1", "s"], ["k"])
