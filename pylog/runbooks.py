@@ -842,6 +842,16 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Mend the schema or the producer; then `pylog lake retry DIR --topic TOPIC` loads what decodes now.",
         verify="The number of dead letters grows no more.",
     ),
+    "PylogStreamSilent": Runbook(
+        what="query QUERY of HOST does not run",
+        look="On the host: `systemctl status 'pylog-stream@*'`; `journalctl -u 'pylog-stream@*' -n 50`. No QUERY: none "
+        "of the host's queries ever ran.",
+        decide="Does it end with an error (its last lines have the code), was it stopped by hand, or is the host away?"
+        + _lost("stream", "the queries"),
+        act="What the journal names. A topic that was made again: `pylog stream reset`, or `playbooks/streams.yml -e "
+        "reset_query=QUERY`. Stopped by hand: `systemctl start pylog-stream@QUERY`." + _FOUND,
+        verify="`pylog group describe stream-QUERY` shows a lag that falls.",
+    ),
     "PylogAlertsWork": Runbook(
         what="alerts reach whoever reads this; it fires for ever",
         look="Nothing is wrong while it comes.",

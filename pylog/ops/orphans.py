@@ -28,8 +28,9 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "pylog-ship.service": ("pylog_ship",),
     "pylog-spark-master.service": ("pylog_spark_master",),
     "pylog-spark-worker.service": ("pylog_spark_worker",),
+    "pylog-stream@.service": ("pylog_stream",),
 }
-"""Unit -> groups of which any member runs it."""
+"""Unit -> groups of which any member runs it; one with an @ stands for all its instances."""
 
 EXPORTER = "pylog-node-exporter.service"
 """Runs on every host while anybody watches."""
@@ -43,8 +44,9 @@ def orphans(enabled: Iterable[str], groups: Collection[str], *, is_watched: bool
         groups: the host's groups.
         is_watched: whether the inventory has a host of `pylog_monitoring`.
     """
-    found = [unit for unit in enabled if unit in PROGRAMS and not {*PROGRAMS[unit]} & {*groups}]
-    return sorted(found + [unit for unit in enabled if unit == EXPORTER and not is_watched])
+    programs = {unit: PROGRAMS.get(re.sub(r"@[^.]+", "@", unit)) for unit in enabled}
+    found = [unit for unit, wanted in programs.items() if wanted is not None and not {*wanted} & {*groups}]
+    return sorted(found + [unit for unit in programs if unit == EXPORTER and not is_watched])
 
 
 def servers_without_a_place(

@@ -159,6 +159,8 @@ def unit_started_by(path: str, changed: Collection[str]) -> str:
     """
     if found := re.fullmatch(r"/etc/pylog/broker-(\d+)\.yml", path):
         return f"pylog-broker@{found[1]}.service"
+    if found := re.fullmatch(r"/etc/pylog/stream-([a-z][a-z0-9-]*)\.yml", path):
+        return f"pylog-stream@{found[1]}.service"
     unit = path.removeprefix("/etc/systemd/system/")
     is_unit = unit != path and unit.endswith((".service", ".timer")) and "@" not in unit
     return unit if is_unit and path.replace(".service", ".timer") not in {*changed} - {path} else ""

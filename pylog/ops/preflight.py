@@ -20,6 +20,7 @@ from pylog.connect.document import read as read_connectors
 from pylog.connect.properties import wrong_settings
 from pylog.connect.topics import workers_of
 from pylog.errors import ConfigError
+from pylog.ingest.stream.config import DEFAULT_MASTER, wrong_query
 from pylog.ops.addresses import address, addresses
 from pylog.ops.certificates import (
     SECURED,
@@ -40,11 +41,13 @@ from pylog.ops.zoo_cfg import may_disagree
 ZOOKEEPER_GROUP = "pylog_zookeeper"
 BROKER_GROUP = "pylog_broker"
 SPARK_GROUP = "pylog_spark"
+STREAM_GROUP = "pylog_stream"
 MONITORING_GROUP = "pylog_monitoring"
 CONNECT_GROUP = "pylog_connect"
 GROUPS = (
     ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP, "pylog_mirror", "pylog_registry", "pylog_audit",
-    "pylog_probe", "pylog_console", CONNECT_GROUP, "pylog_spark_master", "pylog_spark_worker", "pylog_load_balancer",
+    "pylog_probe", "pylog_console", CONNECT_GROUP, STREAM_GROUP, "pylog_spark_master", "pylog_spark_worker",
+    "pylog_load_balancer",
     MONITORING_GROUP,
 )  # fmt: skip
 # Distributions on which the bundle is tested; every other one is refused rather than half installed.
@@ -347,7 +350,7 @@ def _too_many(host: str, name: str, wanted: object, brokers: int) -> Iterator[Fi
 SITES = (
     "pylog_datacenter", "topics_datacenter", "ship_datacenter", "registry_datacenter", "ingest_datacenter",
     "audit_datacenter", "probe_datacenter", "load_balancer_datacenter", "mirror_source", "mirror_target",
-    "audit_ledgers", "connect_datacenter", "console_datacenter", "console_ledgers",
+    "audit_ledgers", "connect_datacenter", "console_datacenter", "console_ledgers", "stream_datacenter",
 )  # fmt: skip
 
 
@@ -380,6 +383,30 @@ def stray_files(files: Iterable[str], groups: Iterable[str]) -> Iterator[Finding
             near = difflib.get_close_matches(name, groups, n=1)
             wanted = f"{near[0]}?" if near else "a group of the inventory"
             yield Finding("all", f"group_vars/{name}", "no such group", wanted, "rename the file or the group")
+
+
+def queries(host: Host) -> list[Mapping[str, Any]]:
+    """Return the queries that *host* is to run, those that are mappings with a name."""
+    given = host.variables.get("stream_queries")
+    found = given if isinstance(given, list) else []
+    return [one for one in found if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
+
+
+def wrong_queries(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find queries that cannot run, by what is seen without their topics, and names that two of them share."""
+    hosts = [host for host in hosts if host.name in groups.get(STREAM_GROUP, ())]
+    for host in hosts:
+        master = str(host.variables.get("stream_spark_master", DEFAULT_MASTER))
+        for query in queries(host):
+            if found := wrong_query(query, master):
+                name, remedy = f"stream_queries {query['name']}", "correct it in the inventory"
+                yield Finding(host.name, name, found, "a query that can run", remedy)
+    for datacenter in sorted({str(host.variables.get("stream_datacenter") or host.datacenter) for host in hosts}):
+        members = [h for h in hosts if str(h.variables.get("stream_datacenter") or h.datacenter) == datacenter]
+        for name, places in _repeated((query["name"], host.name) for host in members for query in queries(host)):
+            remedy = "keep one: set stream_queries in host_vars, and give each query its own name"
+            found = f"on {', '.join(places)}"
+            yield Finding(datacenter, f"stream_queries {name}", found, "once: each would write all rows", remedy)
 
 
 def one_cluster(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -443,6 +470,8 @@ def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]
         wanted += SPARK_BYTES
     if host.name in groups.get(CONNECT_GROUP, ()):
         wanted += (int(host.variables.get("connect_heap_mib", 512)) << 20) + CONNECT_BYTES
+    if host.name in groups.get(STREAM_GROUP, ()):
+        wanted += SPARK_BYTES * len(queries(host))
     if host.name in groups.get(MONITORING_GROUP, ()):
         wanted += PROMETHEUS_BYTES
     found = (host.facts or {})["memory_bytes"]
@@ -725,6 +754,7 @@ def check_inventory(
     prefixes = ["pylog_", *(f"{role}_" for role in roles)]
     findings = [*group_shapes(groups, hosts), *repeated_ids(hosts, groups, specs), *replication(hosts, groups)]
     findings += [*one_cluster(hosts, groups), *copies(hosts, groups, specs), *sites(hosts, groups)]
+    findings += wrong_queries(hosts, groups)
     for host in hosts:
         findings += [*readable(host), *watched(host, groups)]
         findings += directories(host)

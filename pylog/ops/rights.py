@@ -20,6 +20,7 @@ PROGRAMS = (
     "pylog-probe",
     "pylog-registry",
     "pylog-ship",
+    "pylog-stream",
 )
 
 MIN_PASSWORD_LENGTH = 16
@@ -150,6 +151,19 @@ def _ingest(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
     yield _place(host, "ingest_datacenter"), rules
 
 
+def _stream(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
+    # Delete: a query that is taken out of the inventory takes its group with it, and has no rule of its own by then.
+    rules = [_cluster("IdempotentWrite"), {**_group("stream-", "Read", "Describe", "Delete"), "pattern": "prefixed"}]
+    for query in host.get("stream_queries") or []:
+        inputs = (query.get("inputs") or {}).values()
+        rules += [_topic(str(one["topic"]), "Read", "Describe") for one in inputs if one.get("topic")]
+        rules.append(_topic(str(query["output"]), "Write", "Describe"))
+        group = str(query.get("group") or "none")
+        if group != "none" and not group.startswith("stream-"):
+            rules.append(_group(group, "Read", "Describe", "Delete"))
+    yield _place(host, "stream_datacenter"), rules
+
+
 _WORK = {
     "pylog_ship": ("pylog-ship", _ship),
     "pylog_registry": ("pylog-registry", _registry),
@@ -159,6 +173,7 @@ _WORK = {
     "pylog_console": ("pylog-console", _console),
     "pylog_connect": ("pylog-connect", _connect),
     "pylog_spark": ("pylog-ingest", _ingest),
+    "pylog_stream": ("pylog-stream", _stream),
 }
 
 

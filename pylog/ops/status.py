@@ -44,15 +44,24 @@ def units(target: Target) -> dict[str, str]:
         found["cron.service"] = ""
     for unit, groups in PROGRAMS.items():
         if {*groups} & target.groups and _is_wanted(target, unit):
-            found[unit] = _record(unit)
+            found |= {one: _record(one) for one in _instances(target, unit)}
     if target.is_watched:
         found[EXPORTER] = _record(EXPORTER)
     return found
 
 
+def _instances(target: Target, unit: str) -> list[str]:
+    """Return the units that *unit* of `PROGRAMS` stands for on *target*."""
+    if "@" not in unit:
+        return [unit]
+    return [unit.replace("@", f"@{query['name']}") for query in target.variables.get("stream_queries") or []]
+
+
 def _record(unit: str) -> str:
     """Return the file in which *unit* notes what it started with; empty for a timer, which keeps none."""
     name, _, kind = unit.rpartition(".")
+    if "@" in name:
+        return f"/run/pylog/{name.removeprefix('pylog-').replace('@', '-')}.started"
     return f"/run/{name}/started" if kind == "service" else ""
 
 

@@ -62,6 +62,7 @@ NOT_RAISED = {
     "PylogHostDiskFull": "hosts in containers share their root disk",
     "PylogZooKeeperUnasked": "it takes five minutes without keys, which tests/unit/store/test_secured_zookeeper.py has",
     "PylogLoadLate": "it takes twenty minutes",
+    "PylogStreamSilent": "it takes five minutes, and tests/pipeline/test_streams.py shows what a query tells",
     "PylogBackupLate": "it takes a day",
     "PylogTransactionHangs": "it takes 25 minutes of a silent producer",
     "PylogShipLate": "it takes ten minutes without brokers, which tests/net/test_ship_journal.py shows",

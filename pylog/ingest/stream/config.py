@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pylog.client.connection import Connection
 from pylog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pylog.client.connection import Connection
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 """Of a query: it is also that of a unit, a directory and a part of a group's id."""
@@ -69,7 +72,7 @@ class StreamConfig:
     """
 
     name: str
-    cluster: Connection
+    cluster: "Connection"
     sql: str
     inputs: Mapping[str, Input]
     output: str
@@ -87,26 +90,9 @@ class StreamConfig:
         Raises:
             ConfigError: the message begins with the key.
         """
-        if not NAME.fullmatch(self.name):
-            raise ConfigError(f"name: must be small letters, digits and dashes, at most 63, got {self.name!r}")
-        if not self.sql.strip():
-            raise ConfigError("sql: is empty")
-        if not TOPIC.fullmatch(self.output):
-            raise ConfigError(f"output: must be the name of a topic, got {self.output!r}")
-        if not TRIGGER.fullmatch(self.trigger):
-            raise ConfigError(f"trigger: must be a time such as 10 seconds, got {self.trigger!r}")
-        if not MASTER.fullmatch(self.master):
-            raise ConfigError(
-                f"master: must be local[N], got {self.master!r}: checkpoint and state of a query are on one host"
-            )
         if not self.checkpoint.is_absolute():
             raise ConfigError(f"checkpoint: must be an absolute path, got {self.checkpoint}")
-        for alias, one in self.inputs.items():
-            _check_input(alias, one)
-        if not any(one.is_stream for one in self.inputs.values()):
-            raise ConfigError("inputs: none of them is a stream: a topic without table: true")
-        if self.output in self.topics:
-            raise ConfigError(f"output: topic {self.output!r} is an input too: the query would read what it writes")
+        check_query(self.name, self.sql, self.inputs, self.output, self.trigger, self.master)
 
     @property
     def topics(self) -> set[str]:
@@ -140,6 +126,70 @@ def _columns_from(options: Mapping[str, str]) -> list[tuple[str, str]]:
         for name, value in options.items()
         if not name.lower().startswith(("kafka.", "schemaregistry.")) and name.lower() not in others
     )
+
+
+def check_query(name: str, sql: str, inputs: Mapping[str, Input], output: str, trigger: str, master: str) -> None:
+    """Check what is seen of a query without asking anybody; for the arguments see `StreamConfig`.
+
+    Raises:
+        ConfigError: the message begins with the key.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"name: must be small letters, digits and dashes, at most 63, got {name!r}")
+    if not sql.strip():
+        raise ConfigError("sql: is empty")
+    if not TOPIC.fullmatch(output):
+        raise ConfigError(f"output: must be the name of a topic, got {output!r}")
+    if not TRIGGER.fullmatch(trigger):
+        raise ConfigError(f"trigger: must be a time such as 10 seconds, got {trigger!r}")
+    if not MASTER.fullmatch(master):
+        raise ConfigError(f"master: must be local[N], got {master!r}: checkpoint and state of a query are on one host")
+    for alias, one in inputs.items():
+        _check_input(alias, one)
+    if not any(one.is_stream for one in inputs.values()):
+        raise ConfigError("inputs: none of them is a stream: a topic without table: true")
+    if output in {one.topic for one in inputs.values()}:
+        raise ConfigError(f"output: topic {output!r} is an input too: the query would read what it writes")
+
+
+_INPUT_KEYS = {"topic", "watermark", "table", "path", "format", "options"}
+
+
+def wrong_query(query: Mapping[str, Any], master: str) -> str:
+    """Return what is wrong with a query as an inventory has it; empty if nothing is.
+
+    Imports nothing that a control machine may lack.
+
+    Args:
+        query: keys name, sql, inputs, output and trigger; what has another type than text where text is wanted is left
+            to other checks.
+        master: Spark's.
+    """
+    try:
+        given = query.get("inputs")
+        if not isinstance(given, Mapping) or not all(isinstance(one, Mapping) for one in given.values()):
+            raise ConfigError("inputs: wanted names with topic or path each")
+        inputs = {}
+        for alias, one in given.items():
+            if unknown := sorted({*map(str, one)} - _INPUT_KEYS):
+                known = ", ".join(sorted(_INPUT_KEYS))
+                raise ConfigError(f"inputs.{alias}.{unknown[0]}: unknown key; known here: {known}")
+            options = one.get("options") or {}
+            if not isinstance(options, Mapping):
+                raise ConfigError(f"inputs.{alias}.options: wanted keys and values")
+            inputs[str(alias)] = Input(
+                topic=str(one.get("topic", "")),
+                watermark=str(one.get("watermark", "")),
+                is_table=one.get("table") in (True, "true"),
+                path=str(one.get("path", "")),
+                format=str(one.get("format", "parquet")),
+                options={str(name): str(value) for name, value in options.items()},
+            )
+        texts = [str(query.get(key, "")) for key in ("name", "sql", "output")]
+        check_query(texts[0], texts[1], inputs, texts[2], str(query.get("trigger", DEFAULT_TRIGGER)), master)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _check_input(alias: str, one: Input) -> None:

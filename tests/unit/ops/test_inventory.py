@@ -188,9 +188,10 @@ all:
 
 def test_every_program_of_the_bundle_is_asked_for_on_some_host() -> None:
     groups = {group for members in PROGRAMS.values() for group in members}
-    given = {"audit_ledgers": ["l"], "monitoring_alertmanager": {"receivers": []}}
+    given = {"audit_ledgers": ["l"], "monitoring_alertmanager": {"receivers": []}, "stream_queries": [{"name": "a-b"}]}
     asked = [units(target("h", given | {"ingest_continuous": value}, groups)) for value in (True, False)]
-    assert set(PROGRAMS) <= {unit for found in asked for unit in found}
+    assert set(PROGRAMS) <= {unit.replace("@a-b", "@") for found in asked for unit in found}
+    assert asked[0]["pylog-stream@a-b.service"] == "/run/pylog/stream-a-b.started"
 
 
 def test_a_bundle_has_the_journal_of_what_a_timer_starts() -> None:
@@ -207,7 +208,11 @@ def test_every_service_notes_its_start_where_it_is_looked_for() -> None:
             text = (ROOT / f"templates/etc/systemd/system/{unit}.j2").read_text()
             if unit in roles:
                 text += (ROOT / f"roles/{roles[unit]}/vars/main.yml").read_text()
-            assert f"/run/{unit.removesuffix('.service')}/started" in text, unit
+            name = unit.removesuffix(".service")
+            noted = (
+                f"pylog/{name.removeprefix('pylog-').replace('@', '-%i')}.started" if "@" in unit else f"{name}/started"
+            )
+            assert f"/run/{noted}" in text, unit
 
 
 def test_a_variable_that_is_not_set_counts_as_the_roles_take_it() -> None:

@@ -20,6 +20,12 @@ ROOT = Path(__file__).parents[3]
         (["pylog-spark-worker.service"], ["pylog_spark_master"], ["pylog-spark-worker.service"]),
         (["pylog-broker@1.service", "pylog-zookeeper.service"], ["pylog_ship"], []),
         (["pylog-firewall.service"], ["pylog_ship"], []),
+        (["pylog-stream@a-b.service"], ["pylog_stream"], []),
+        (
+            ["pylog-stream@b.service", "pylog-stream@a.service"],
+            [],
+            ["pylog-stream@a.service", "pylog-stream@b.service"],
+        ),
     ],
 )
 def test_f17_a_program_of_no_group_is_found_by_name(enabled: list[str], groups: list[str], found: list[str]) -> None:

@@ -121,8 +121,9 @@ def test_f13_a_release_that_moves_in_a_brokers_step_restarts_the_programs_beside
 
 def test_f13_services_of_a_clean_host_are_planned_to_start() -> None:
     units = [f"/etc/systemd/system/pylog-{name}" for name in ("registry.service", "ingest.service", "ingest.timer")]
-    assert planned(*units, "/etc/systemd/system/pylog-broker@.service", "/etc/pylog/broker-7.yml") == [
-        "pylog-broker@7.service", "pylog-ingest.timer", "pylog-registry.service",
+    configurations = ["/etc/pylog/broker-7.yml", "/etc/pylog/stream-a-b.yml"]
+    assert planned(*units, "/etc/systemd/system/pylog-broker@.service", *configurations) == [
+        "pylog-broker@7.service", "pylog-stream@a-b.service", "pylog-ingest.timer", "pylog-registry.service",
     ]  # fmt: skip
 
 

@@ -245,6 +245,38 @@ def test_hosts_outside_the_limit_are_not_judged() -> None:
     assert check_hosts([Host(name="h1", variables=variables(1))], GROUPS, SPECS) == []
 
 
+def query(**changes: Any) -> dict[str, Any]:
+    return {"name": "q", "sql": "SELECT value FROM a", "inputs": {"a": {"topic": "t"}}, "output": "out"} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"name": "Q"}, "name: must be small letters"),
+        ({"output": "t"}, "output: topic 't' is an input too"),
+        ({"trigger": "often"}, "trigger: must be a time"),
+        ({"inputs": {"a": {"topic": "t", "water": "x"}}}, "inputs.a.water: unknown key"),
+        ({"inputs": {"a": "t"}}, "inputs: wanted names with topic or path each"),
+        ({"inputs": {"a": {"topic": "t", "watermark": "10m"}}}, "inputs.a.watermark: must be a column and a time"),
+        ({"inputs": {"a": {"topic": "t", "table": True}}}, "inputs: none of them is a stream"),
+    ],
+)
+def test_a_query_that_cannot_run_is_named(changes: dict[str, Any], found: str) -> None:
+    hosts = three_hosts(stream_queries=[query(), query(name="r", inputs={"a": {"topic": "t", "table": False}})])
+    members = {**GROUPS, "pylog_stream": ["h2"]}
+    assert findings(hosts, members) == []
+    wrong = findings(three_hosts(stream_queries=[query(**changes)]), members)
+    assert [(one.host, one.found[: len(found)]) for one in wrong] == [("h2", found)]
+
+
+def test_a_query_is_of_one_host_and_of_its_own_kind() -> None:
+    hosts = [Host(name=f"h{n}", variables=variables(n, stream_queries=[query()])) for n in (1, 2, 3)]
+    [twice] = findings(hosts, {**GROUPS, "pylog_stream": ["h1", "h3"]})
+    assert (twice.check, twice.found) == ("stream_queries q", "on h1, h3")
+    [wrong] = findings(three_hosts(stream_queries=[{**query(), "mode": "update"}]), GROUPS)
+    assert wrong.check == "variable stream_queries[0].mode"
+
+
 def test_the_table_is_aligned() -> None:
     lines = table([Finding("h1", "memory", "1 MiB", "2 MiB", "add memory")])
     assert lines == ["host  check   found  wanted  remedy", "h1    memory  1 MiB  2 MiB   add memory"]

@@ -87,6 +87,20 @@ def test_the_ingestion_reads_what_it_loads() -> None:
     assert read == {"READ TOPIC:LITERAL:_audit", "READ TOPIC:LITERAL:clicks", "READ TOPIC:LITERAL:host.journal"}
 
 
+def test_a_query_reads_its_inputs_writes_its_output_and_owns_its_groups() -> None:
+    query = {"name": "q", "inputs": {"a": {"topic": "clicks"}, "f": {"path": "/x"}}, "output": "counts", "group": "own"}
+    hosts = {**HOSTS, "offline1": {**OFFLINE, "stream_queries": [query]}}
+    users = program_users(hosts, EVERYTHING)["offline"]["users"]
+    [user] = read_access({"users": [one for one in users if one["name"] == "pylog-stream"]}).users
+    own = ("LITERAL:own", "PREFIXED:stream-")
+    assert {f"{one.entry.operation.name} {one.pattern}" for one in user.acls or ()} == {
+        "READ TOPIC:LITERAL:clicks", "DESCRIBE TOPIC:LITERAL:clicks",
+        "WRITE TOPIC:LITERAL:counts", "DESCRIBE TOPIC:LITERAL:counts",
+        *(f"{one} GROUP:{name}" for one in ("READ", "DESCRIBE", "DELETE") for name in own),
+        "IDEMPOTENT_WRITE CLUSTER:LITERAL:kafka-cluster",
+    }  # fmt: skip
+
+
 def test_the_report_of_one_tier_reads_the_counts_of_another() -> None:
     assert rights("live", "pylog-audit") == {"READ TOPIC:LITERAL:_audit", "DESCRIBE TOPIC:LITERAL:_audit"}
 
