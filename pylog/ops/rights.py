@@ -154,10 +154,13 @@ def _ingest(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
 def _stream(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
     # Delete: a query that is taken out of the inventory takes its group with it, and has no rule of its own by then.
     rules = [_cluster("IdempotentWrite"), {**_group("stream-", "Read", "Describe", "Delete"), "pattern": "prefixed"}]
-    for query in host.get("stream_queries") or []:
-        inputs = (query.get("inputs") or {}).values()
-        rules += [_topic(str(one["topic"]), "Read", "Describe") for one in inputs if one.get("topic")]
-        rules.append(_topic(str(query["output"]), "Write", "Describe"))
+    # What has not the shape of a query is named by preflight, which asks for these rules too.
+    for query in (one for one in host.get("stream_queries") or [] if isinstance(one, Mapping)):
+        inputs = query.get("inputs")
+        found = [one for one in inputs.values() if isinstance(one, Mapping)] if isinstance(inputs, Mapping) else []
+        rules += [_topic(str(one["topic"]), "Read", "Describe") for one in found if one.get("topic")]
+        if query.get("output"):
+            rules.append(_topic(str(query["output"]), "Write", "Describe"))
         group = str(query.get("group") or "none")
         if group != "none" and not group.startswith("stream-"):
             rules.append(_group(group, "Read", "Describe", "Delete"))

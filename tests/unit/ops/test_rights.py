@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from pylog.ops.preflight import GROUPS
 from pylog.ops.rights import PROGRAMS, program_users
 from pylog.security.access import read_access
@@ -99,6 +101,12 @@ def test_a_query_reads_its_inputs_writes_its_output_and_owns_its_groups() -> Non
         *(f"{one} GROUP:{name}" for one in ("READ", "DESCRIBE", "DELETE") for name in own),
         "IDEMPOTENT_WRITE CLUSTER:LITERAL:kafka-cluster",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("queries", [["q"], [{}], [{"name": "q", "inputs": {"a": "clicks"}}], [{"inputs": ["a"]}]])
+def test_what_has_not_the_shape_of_a_query_is_left_to_preflight(queries: list[Any]) -> None:
+    hosts = {**HOSTS, "offline1": {**OFFLINE, "stream_queries": queries}}
+    assert program_users(hosts, EVERYTHING)["offline"]["users"]
 
 
 def test_the_report_of_one_tier_reads_the_counts_of_another() -> None:
