@@ -76,10 +76,12 @@ def test_every_host_has_the_tasks_that_the_inventory_gives_it_and_no_others(tmp_
     groups = {"pylog_broker": {"hosts": {"b2": {}, "b1": {}}}, "pylog_audit": {"hosts": ledgers}}
     tasks = variable(tmp_path, groups, "__monitoring_expected")
     backed = {"retention": ["b1", "b2"], "backup": ["b1", "b2"]}
-    assert tasks == {**backed, "ship": [], "audit": ["a1"], "load": [], "connect": []}
+    assert tasks == {**backed, "ship": [], "audit": ["a1"], "load": [], "connect": [], "stream": []}
     shippers: dict[str, Any] = {"pylog_ship": {"hosts": {"b1": {}, "s": {}}}, "pylog_spark": {"hosts": {"k": {}}}}
     tasks = variable(tmp_path, groups | shippers, "__monitoring_expected")
     assert (tasks["ship"], tasks["load"]) == (["b1", "s"], ["k"])
+    queries = {"pylog_stream": {"hosts": {"q": {"stream_queries": [{"name": "q"}]}, "none": {"stream_queries": []}}}}
+    assert variable(tmp_path, groups | queries, "__monitoring_expected")["stream"] == ["q"]
 
 
 def test_data_disks_are_the_mounts_with_a_broker_s_directory(tmp_path: Path) -> None:
