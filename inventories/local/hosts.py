@@ -70,6 +70,9 @@ def inventory(state: dict[str, Any]) -> dict[str, Any]:
         "pylog_spark": spark[:1] or offline[:1],
         "pylog_spark_master": spark[:1],
         "pylog_spark_worker": spark,
+        # Empty, since both need what the demonstration has not: queries, and connectors with their jars.
+        "pylog_stream": [],
+        "pylog_connect": [],
         "pylog_load_balancer": live[:1],
         "pylog_monitoring": live[1:2],
         "pylog_mirror": offline[:1] if live else [],

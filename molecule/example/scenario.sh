@@ -7,6 +7,10 @@ min_tests=11
 empty_plays=(
   "Install Spark on the hosts of its standalone cluster"
   "Run the standalone cluster of Spark, its master first"
+  "Run the workers of Kafka Connect"
+  "Make the connectors what the inventory says"
+  "Install Spark where queries run"
+  "Run queries over topics"
 )
 plan_options=(--user deploy --data-network --bastion "bastion.$zone")
 for host in log-b1 log-b2 log-b3 spark-b1; do plan_options+=(--behind "$host.$zone"); done

@@ -17,6 +17,10 @@ empty_plays=(
   "Count what passes each tier"
   "Install Spark on the hosts of its standalone cluster"
   "Run the standalone cluster of Spark, its master first"
+  "Run the workers of Kafka Connect"
+  "Make the connectors what the inventory says"
+  "Install Spark where queries run"
+  "Run queries over topics"
 )
 # Runs before the hosts are created.
 before() { :; }
