@@ -489,27 +489,32 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogZooKeeperServerDown": Runbook(
         what="ZooKeeper server SERVER does not serve",
-        look="On HOST: `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`; "
-        "`df -h`.",
+        look="On HOST, which is the host of SERVER, before any start: `ls /var/lib/pylog-zookeeper/version-2`. Empty "
+        "on "
+        "the only server: do not start it. Then `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n "
+        "50`; `df -h`.",
         decide="With PylogZooKeeperQuorumLost: go on there. Without it a majority serves and brokers feel nothing; "
         "after one more failure leaders and topics could not change.",
-        act="`systemctl start pylog-zookeeper`; a disk that is full or broken is mended first. Its data is gone: it "
-        "copies the tree from the others. The only server, without its data: do not start it; the handbook has "
-        "*When ZooKeeper has lost everything*.",
+        act="The only server, without its data: do not start it; the handbook has *When ZooKeeper has lost "
+        "everything*. One of several, without its data: it copies the tree from the others. A disk that is full or "
+        "broken is mended first. Then `systemctl start pylog-zookeeper`.",
         verify="`fab status` shows it as follower, leader or standalone.",
     ),
     "PylogZooKeeperQuorumLost": Runbook(
         what="ZooKeeper of DATACENTER has no majority",
-        look="`fab status`: which servers are silent? On their hosts: `systemctl status pylog-zookeeper`; "
-        "`journalctl -u pylog-zookeeper -n 50`; `df -h`; is the data there, `ls /var/lib/pylog-zookeeper/version-2`?",
+        look="`fab status`: which servers are silent? On their hosts, before any start: `ls "
+        "/var/lib/pylog-zookeeper/version-2`. Empty on the only server, or on a majority: start none. Then `systemctl "
+        "status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n 50`; `df -h`.",
         decide="Producers and consumers go on with the leaders that there are. A broker that fails now gets no "
         "successor, and topics and settings cannot be changed. Groups whose partition of `__consumer_offsets` has one "
         "replica in sync get NOT_COORDINATOR. `fab status` shows a majority: only the probe does not reach it.",
-        act="`systemctl start pylog-zookeeper` where it is down: a majority is enough. Hosts that cannot reach each "
-        "other: mend the network first. A majority without data: start nothing; the handbook has *When ZooKeeper has "
-        "lost everything*. Restart no broker meanwhile.",
+        act="A majority without data, or the only server without it: start nothing; the handbook has *When ZooKeeper "
+        "has lost everything*. Hosts that cannot reach each other: mend the network first. Else `systemctl start "
+        "pylog-zookeeper` where it is down: a majority is enough. Restart no broker meanwhile.",
         verify="`fab status` shows a leader and followers, or one standalone; `pylog cluster health` ends with 0. A "
-        "broker that has not come back within the session time-out loses its leaderships to others.",
+        "broker that has not come back within the session time-out loses its leaderships to others; once it is in "
+        "sync, "
+        "`pylog partition elect` gives them back.",
     ),
     "PylogZooKeeperUnasked": Runbook(
         what="the probe on HOST cannot ask ZooKeeper how it is: its keys cannot be read, or are refused",
@@ -535,18 +540,24 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "partition elect`.",
     ),
     "PylogZooKeeperSlow": Runbook(
-        what="ZooKeeper server SERVER takes over a tenth of a second for a request",
+        what="ZooKeeper server SERVER takes over a tenth of a second for a request: VALUE s on average",
         look="`rate(pylog_zookeeper_sync_seconds_total[1m]) / rate(pylog_zookeeper_syncs_total[1m])`, the mean time of "
         "a sync of its log: under 10 ms is healthy, over 50 ms is slow. `pylog_zookeeper_outstanding_requests`, "
         "`pylog_zookeeper_num_alive_connections`.",
         decide="Records do not wait for ZooKeeper. Changes of topics, in-sync replicas and leaders do, and sessions "
-        "that expire change leaders. Slow syncs: something else writes to the disk, or it fails; on HOST "
-        "`iostat -x 1`, `pidstat -d 1`, `dmesg`. Many connections: a client opens sessions without end.",
+        "that expire change leaders. Slow syncs: something else writes to the disk, or it fails; on HOST, "
+        "which is the host of SERVER, `iostat -x 1`, `pidstat -d 1`, `dmesg`. Many connections: a client opens "
+        "sessions without end.",
         act="Stop what else writes to that disk. A disk that fails, in an ensemble: `playbooks/remove_zookeeper.yml`, "
-        "then a server with another disk by `playbooks/site.yml`. The only server: `playbooks/backup_metadata.yml` "
-        "first. A client without end: the server's log has its address.",
-        verify="That mean is a few milliseconds again. `pylog_zookeeper_avg_latency` counts since the start of the "
-        "server and stays high.",
+        "then a server with another disk by `playbooks/site.yml`. The only server: `playbooks/backup_metadata.yml`, "
+        "then `systemctl stop pylog-zookeeper`, copy `/var/lib/pylog-zookeeper` with `cp -a` to a sound disk, mount "
+        "that "
+        "in its place, and `systemctl start pylog-zookeeper`; records flow meanwhile. If it cannot be copied, the "
+        "handbook has *When ZooKeeper has lost everything*. A client without end: the server's log has its address.",
+        verify="Make a change, as `pylog topic create try-zookeeper`, then `pylog topic delete try-zookeeper`: "
+        "`increase(pylog_zookeeper_syncs_total[5m])` is above 0, and that mean below 10 ms. Without a sync there is no "
+        "mean, which proves nothing. `pylog_zookeeper_avg_latency` counts since the start of the server and stays "
+        "high.",
     ),
     "PylogRetentionLate": Runbook(
         what="expired segments of HOST were not deleted for too long",

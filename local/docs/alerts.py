@@ -25,10 +25,10 @@ metrics, and which alert watches it.
 Each alert has its way through below: look, decide, act, verify. `pylog explain PylogBrokerDown` prints it on a
 terminal, and `pylog explain pylog_group_lag_seconds` what a metric means.
 
-Words in capitals stand for values. HOST, BROKER, TOPIC and others that the alert's labels have are those labels. The
-rest is yours to fill in: ID is a broker's id, DIR a data directory, NAME an inventory. `fab` runs on the control
-machine and wants `--inventory inventories/NAME`. `pylog` runs on a broker's host, on a secured cluster as `sudo pylog`;
-anywhere else it wants `--bootstrap HOST:PORT`.
+Words in capitals stand for values. HOST, BROKER, TOPIC and others that the alert's labels have are those labels, and
+VALUE is what its condition measured. The rest is yours to fill in: ID is a broker's id, DIR a data directory, NAME an
+inventory. `fab` runs on the control machine and wants `--inventory inventories/NAME`. `pylog` runs on a broker's host,
+on a secured cluster as `sudo pylog`; anywhere else it wants `--bootstrap HOST:PORT`.
 
 Two times stand beside an alert. *Active since*, on Prometheus's page, is when its condition began to hold. *Since*, in
 what an Alertmanager sends, is later by the column *after*: the condition had held for so long. What broke may be a
@@ -78,9 +78,12 @@ def _section(rule: dict[str, Any]) -> str:
 
 
 def summary(rule: dict[str, Any]) -> str:
-    """Return what an alert says, with the names of its labels in capitals."""
+    """Return what an alert says, with capitals for its labels and its value, and without what queries add."""
     return _with_names(rule["annotations"]["summary"])
 
 
 def _with_names(text: str) -> str:
+    # What a query adds to the alert, as of how many, is not there to be read before it fires.
+    text = re.sub(r"\{\{ range .*?\{\{ end \}\}", "", text)
+    text = re.sub(r"\{\{ (printf \"[^\"]*\" )?\$value( \| \w+)? \}\}", "VALUE", text)
     return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), text)
