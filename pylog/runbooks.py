@@ -70,18 +70,20 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "replace_host=HOST`.",
     ),
     "PylogBrokerDown": _down(
-        "a broker", "pylog-broker@*",
+        "broker BROKER", "pylog-broker@BROKER",
         "Others lead meanwhile and nothing that was acknowledged is lost. `pylog_partitions_at_min_isr` counts the "
         "partitions that refuse acks=all once a second broker is away. "
-        "A broker that says `recovering` reads its log: wait.",
-        "Restart no other broker meanwhile. systemd starts a process that ended. Unit `failed`: `pylog config check "
+        "A broker that says `recovering` reads its log: wait. `inactive (dead)`: somebody stopped it; `fab logs` shows "
+        "when, and who rolls or repairs should know why.",
+        "Restart no other broker meanwhile. systemd starts a process that ended. Stopped, and neither a roll nor a "
+        "repair is under way: `systemctl start pylog-broker@BROKER` on the host. Unit `failed`: `pylog config check "
         "/etc/pylog/broker-ID.yml`, mend what it names, then on the host `systemctl reset-failed pylog-broker@ID` and "
         "`systemctl start pylog-broker@ID`. Killed for want of memory (`journalctl -k -g oom`): find what took it. A "
         "release that cannot run: check the previous one out and `ansible-playbook -i inventories/NAME "
         "playbooks/rolling_upgrade.yml`. A host that is lost: `ansible-playbook -i inventories/NAME "
         "playbooks/replace_broker.yml -e replace_host=HOST`. A disk: `playbooks/replace_disk.yml`.",
         "The alert ends before the replicas are in sync again: `pylog cluster health --broker ID --leading --elect "
-        "--wait 600`.",
+        "--wait 600` waits for that, and gives the broker back what it led.",
     ),
     "PylogLoadBalancerDown": _down(
         "the load balancer", "pylog-load-balancer",
@@ -132,11 +134,15 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Full: as for PylogDiskFull. Read-only or failing: `playbooks/replace_disk.yml`. Not in sync "
         "elsewhere: bring the old disk "
         "back before anything else.",
-        verify="`pylog cluster health --wait 600`; `pylog log verify DIR` on the broker's directory.",
+        verify="`pylog cluster health --wait 600`; `pylog log verify DIR` on the broker's directory. If the broker "
+        "leads "
+        "nothing then: `pylog partition elect`.",
     ),
     "PylogPartitionsUnderReplicated": Runbook(
-        what="partitions led by broker BROKER lack a replica in sync",
-        look="`pylog cluster health` names them and the broker that is missing; `pylog top` shows which topics are "
+        what="partitions led by broker BROKER lack a replica in sync: VALUE",
+        look="The alert names brokers that do not answer, and throttles. With PylogBrokerDown: go there first. "
+        "`pylog cluster health` names the partitions and the broker that is missing; `pylog top` shows which topics "
+        "are "
         "written "
         "to most. HOST and BROKER are of the leader; read the journal of the broker that is missing, OTHER "
         "on OTHERHOST: `fab logs --host OTHERHOST --unit pylog-broker@OTHER`.",
@@ -145,15 +151,17 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "is its log offline or its disk full (PylogPartitionsOffline, PylogDiskFull), can it not sync a partition "
         "(`sync "
         "put off` in its journal, with the reason), or is it alive and too slow: disk, network? "
-        "`pylog_replication_throttled_partitions` above 0 while nothing is on the move: a throttle was left behind. A "
-        "follower that fell out never catches up if the throttle (`pylog_replication_throttle_bytes_per_second`) is "
-        "below the rate of the producers (`pylog_produce_bytes_total`).",
+        "`pylog_replication_throttled_partitions` above 0 while nothing is on the move: a throttle was left behind. "
+        "Compare `pylog_replication_throttle_bytes_per_second` with `sum by (broker) "
+        "(rate(pylog_produce_bytes_total[5m]))`: if the throttle is lower, a follower never catches up.",
         act="Down: as for PylogBrokerDown. Recovering or moving: wait. A throttle that was left: `pylog partition "
         "reassign --status` shows no move, then `pylog partition reassign --status --unthrottle`. Too slow: end what "
         "loads the host, or bound the producers by a quota (PylogClientsThrottled has the command). `sync put off`: as "
         "its "
         "reason says; the broker tries again by itself.",
-        verify="`pylog cluster health --wait 600`. A broker that was away leads nothing: `pylog partition elect`.",
+        verify="`pylog_partitions_under_replicated` is 0; `pylog cluster health --wait 600`. A broker that was away "
+        "leads "
+        "nothing at first: `pylog partition elect`.",
     ),
     "PylogDiskFilling": Runbook(
         what="the data disk of broker BROKER is filled above log.disk.alarm.percent",
@@ -203,7 +211,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "partition's other replicas in sync?",
         act="`ansible-playbook -i inventories/NAME playbooks/replace_disk.yml -e replace_host=HOST -e "
         "replace_mount=MOUNT`; the others fill it again.",
-        verify="`pylog log verify DIR`; `pylog cluster health --wait 600`.",
+        verify="`pylog log verify DIR`; `pylog cluster health --wait 600`. A broker that came back leads nothing at "
+        "first: `pylog partition elect`.",
     ),
     "PylogCompactionFails": Runbook(
         what="broker BROKER cannot compact some of its logs, which grow from now on",
@@ -271,16 +280,20 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "full one)? min.insync.replicas may also ask for more than the topic has replicas in reach.",
         act="Bring the brokers back. Where a host is gone for good: `playbooks/replace_broker.yml`. Nothing that "
         "was acknowledged is lost meanwhile; producers wait and try again.",
-        verify="`pylog cluster health` ends with 0. The alert ends within two scrapes.",
+        verify="`pylog cluster health` ends with 0. The alert ends within two scrapes. A broker that was away leads "
+        "nothing at first: `pylog partition elect`.",
     ),
     "PylogNoMargin": Runbook(
-        what="broker BROKER leads partitions of which no further replica may fall out",
-        look="`pylog cluster health`; which brokers are away or behind?",
+        what="broker BROKER leads partitions of which no further replica may fall out: VALUE",
+        look="The alert names brokers that do not answer, and throttles; `pylog cluster health` the partitions, and "
+        "the "
+        "brokers that are away or behind.",
         decide="A restart in progress is over in minutes. Otherwise a broker is down, its disk is too slow to keep up, "
         "or a throttle holds it back: `pylog_replication_throttled_partitions`, see PylogPartitionsUnderReplicated.",
-        act="Bring the broker back if it is down. Postpone rolls and reassignments: the next replica that falls out "
-        "stops acks=all.",
-        verify="`pylog cluster health` shows every replica in sync.",
+        act="Bring the broker back if it is down; once it is in sync, `pylog partition elect` gives it back what it "
+        "led. "
+        "Postpone rolls and reassignments: the next replica that falls out stops acks=all.",
+        verify="`pylog_partitions_at_min_isr` is 0; `pylog cluster health` shows every replica in sync.",
     ),
     "PylogPartitionsLeaderless": Runbook(
         what="partitions of DATACENTER have no leader",

@@ -150,7 +150,7 @@ def test_a_way_through_an_alert_keeps_its_commands_whole(capsys: pytest.CaptureF
 def test_an_alert_is_explained_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "pylogbrokerdown"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("PylogBrokerDown: a broker on HOST does not answer\n")
+    assert said.startswith("PylogBrokerDown: broker BROKER on HOST does not answer\n")
     assert [line.split()[0] for line in said.splitlines() if re.match(r"  \w", line)] == [
         "look",
         "decide",
