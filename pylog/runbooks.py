@@ -165,8 +165,10 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogDiskFilling": Runbook(
         what="the data disk of broker BROKER is filled above log.disk.alarm.percent",
-        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`: the rest is not pylog's. On "
-        "the host: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics.",
+        look="The alert has the share in use, the bytes in use, those of logs, and those that are free: what is in use "
+        "and no log is not pylog's. To tell by growth: `delta(pylog_disk_used_bytes[1h])` beside "
+        "`sum by (broker) (delta(pylog_topic_log_bytes[1h]))`. On the host: `df -h`; `du -sh DIR/*` in the broker's "
+        "data directory for the largest topics.",
         decide="Not pylog's: as for PylogDiskFull. Does one topic grow faster than planned, or all? How many hours are "
         "left, by the dashboard's \"When is the disk full?\"?",
         act="Not pylog's: move it to another disk, and delete no record. Logs: shorten the largest topic's retention, "
@@ -178,7 +180,9 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogDiskFull": Runbook(
         what="broker BROKER refuses writes: its data disk is above log.disk.high.watermark.percent",
-        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`. On the host, with `data_dir` "
+        look="The alert has the share in use, the bytes in use, those of logs, and those that are free. To tell by "
+        "growth: `delta(pylog_disk_used_bytes[1h])` beside "
+        "`sum by (broker) (delta(pylog_topic_log_bytes[1h]))`. On the host, with `data_dir` "
         "of `/etc/pylog/broker-ID.yml` as DIR: `findmnt -T DIR` names the file system; `du -xah MOUNT | sort -h | "
         "tail`; `lsof +L1` shows deleted files that a process still holds.",
         decide="Are most of the bytes those of topics? If not, something that is not pylog's lies on the disk: find "
@@ -200,7 +204,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         decide="Too few in sync (then PylogPartitionsUnderReplicated), a full disk (PylogDiskFull), records "
         "larger than `max.message.bytes`, or "
         "batches that are damaged by what sends them.",
-        act="Larger records on purpose: `pylog topic alter TOPIC --set max.message.bytes=2000000`. Damaged "
+        act="Full disk: as for PylogDiskFull. Larger records on purpose: `pylog topic alter TOPIC --set "
+        "max.message.bytes=2000000`. Damaged "
         "batches: that client's version or network.",
         verify="The rate of refusals falls to 0 on the broker's dashboard.",
     ),
@@ -350,8 +355,10 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogDiskFullSoon": Runbook(
         what="the data disk of broker BROKER will be full within a day",
-        look="`pylog_disk_used_bytes` beside `sum by (broker) (pylog_topic_log_bytes)`: the rest is not pylog's. On "
-        "HOST: `df -h`; `du -sh DIR/*` in the broker's data directory for the largest topics. `pylog partition "
+        look="The alert has the share in use, the bytes in use, those of logs, and those that are free: what is in use "
+        "and no log is not pylog's. To tell by growth: `delta(pylog_disk_used_bytes[1h])` beside "
+        "`sum by (broker) (delta(pylog_topic_log_bytes[1h]))`. On HOST: `df -h`; `du -sh DIR/*` in the broker's data "
+        "directory for the largest topics. `pylog partition "
         "reassign "
         "--status`; `pylog cluster health`.",
         decide="The alert draws a straight line through the last six hours. Is the broker being filled: is a move to "

@@ -20,6 +20,7 @@ from local.docs.commands import command_pages
 from pylog.broker.listener_settings import INTERNAL_SETTINGS, LISTENER_SETTINGS
 from pylog.broker.settings import SETTINGS, Kind
 from pylog.cli.told_metrics import TOLD
+from pylog.errors import ErrorCode, fault_number
 from pylog.faults import CATALOGUE
 from pylog.store.zookeeper_security import ZOOKEEPER_SETTINGS
 from pylog.testing import BrokerProcess
@@ -100,7 +101,8 @@ _ERRORS_HEAD = """\
 
 Every command that ends with another exit code than 0 says one of these codes on stderr, and so do the broker's last log
 line, the ingestion job and the day-2 tasks. `pylog explain CODE` says the same on a terminal. A code keeps its meaning
-for ever. Those from 1000 on are what a broker answered: 1000 and the protocol's own number.
+for ever. Those from 1000 on are what a broker answered: 1000 and the protocol's own number. Beside them stand the names
+that clients and metrics show, which `pylog explain` takes too.
 
 | code | what | exit | cause | remedy |
 |---|---|--:|---|---|
@@ -164,8 +166,9 @@ def told_metrics(scraped: str) -> str:
 
 def errors_page() -> str:
     """Return the page of everything that ends a command without success."""
+    names = {fault_number(code): f" `{code.name}`" for code in ErrorCode}
     rows = [
-        f"| `{one.code}` | {one.what} | {int(one.exit_code)} | {one.cause} | {one.remedy} |"
+        f"| `{one.code}`{names.get(one.number, '')} | {one.what} | {int(one.exit_code)} | {one.cause} | {one.remedy} |"
         for one in sorted(CATALOGUE.values(), key=lambda one: one.number)
     ]
     return _ERRORS_HEAD + "\n".join(rows) + "\n"

@@ -27,9 +27,9 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE|ALERT|METRIC]",
-            help="PYLOG-1003, 1003, NOT_CONTROLLER, an alert as PylogBrokerDown, or a metric as "
-            "pylog_group_lag_seconds; all codes without.",
+            metavar="[CODE|ERROR|ALERT|METRIC]",
+            help="PYLOG-1003, 1003, an error of the protocol as KAFKA_STORAGE_ERROR, an alert as PylogBrokerDown, or a "
+            "metric as pylog_group_lag_seconds; all codes without.",
         ),
     ] = None,
     format: FormatOption = None,

@@ -47,5 +47,10 @@ def test_the_errors_page_is_up_to_date() -> None:
     assert (PAGES / "errors.md").read_text() == errors_page()
 
 
+def test_an_error_of_the_protocol_is_found_by_the_name_that_clients_print() -> None:
+    assert "| `PYLOG-1056` `KAFKA_STORAGE_ERROR` |" in (PAGES / "errors.md").read_text()
+    assert "| `PYLOG-1999` `UNKNOWN_SERVER_ERROR` |" in (PAGES / "errors.md").read_text()
+
+
 def test_there_is_a_page_of_each_command_and_of_no_other() -> None:
     assert {path.name: path.read_text() for path in (PAGES / "cli").glob("*.md")} == command_pages()
