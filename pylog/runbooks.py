@@ -459,9 +459,13 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "1`: the record that is next. "
         "`increase(pylog_group_rebalances_total[15m])`.",
         decide="Usually one record that its program cannot process. The group rebalances: the program crashes at that "
-        "record and is started again. It does not: the program runs on without that partition, or commits an old "
-        "offset; its own log says which.",
-        act="Its owner mends the program. To skip the record instead, keep what `pylog consume` showed, since nobody "
+        "record and is started again. It does not: the program runs on without that partition, or reads on and "
+        "commits an old offset. Then it fetches as much as is written: `sum(rate(pylog_topic_fetch_bytes_total[5m])) "
+        "by "
+        "(topic)` is at least `sum(rate(pylog_topic_produce_bytes_total[5m])) by (topic)`, where nobody else reads "
+        "TOPIC. The program's own log says which.",
+        act="Its owner mends the program. It commits an old offset: skip nothing. To skip the record instead, keep "
+        "what `pylog consume` showed, since nobody "
         "will process it; stop the members; `pylog group reset-offsets GROUP --topic TOPIC:PARTITION --to NEXT`, "
         "where NEXT is OFFSET + 1, shows what would change, and `--execute` does it; start the members.",
         verify="`pylog group describe GROUP` shows another offset at once, and OK after ten minutes at most.",
@@ -708,14 +712,22 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="The metric `pylog_mirror_left_out_total` stands still.",
     ),
     "PylogMirrorParked": Runbook(
-        what="the target of the mirror on HOST refused records of TOPIC, which are parked",
+        what="the target of the mirror on HOST refused records of TOPIC, which are parked: within an hour VALUE",
         look="On a host of the mirror, `pylog mirror resend --config /etc/pylog/mirror.yml` lists what is parked: "
         "topic, partition, offset in the source, and the target's reason. `pylog consume pylog.parked.live "
         "--bootstrap TARGET --exit --format json` shows the records.",
-        decide="No key, and TOPIC is compacted: the producer is at fault, or TOPIC was not meant to be compacted. Too "
-        "long: the limit of TOPIC was lowered after the record was written.",
-        act="Mend the producer, or the topic's settings in the target. Then `pylog mirror resend --config "
-        "/etc/pylog/mirror.yml --execute` sends parked records to where they belong; what is refused again stays "
+        decide="No key, and TOPIC is compacted: the producer is at fault, TOPIC was not meant to be compacted, or it "
+        "was "
+        "made compacted after the record was written. Too long: `max.message.bytes` of TOPIC was lowered after the "
+        "record was written. Compare `pylog config describe topic TOPIC` in both clusters, each by its `--bootstrap`. "
+        "The mirror gives the target the source's own settings of TOPIC every half minute, and 1 KiB more of "
+        "`max.message.bytes`: it undoes such changes made in the target.",
+        act="Mend the producer, or the topic's settings in the source: `pylog topic alter TOPIC --bootstrap SOURCE "
+        "--set "
+        "max.message.bytes=2000000`, or `pylog topic alter TOPIC --bootstrap SOURCE --set cleanup.policy=delete` if it "
+        "was not meant to be compacted. Once `pylog config describe topic TOPIC --bootstrap TARGET` shows it, `pylog "
+        "mirror resend --config /etc/pylog/mirror.yml --execute` sends parked records to where they belong; what is "
+        "refused again stays "
         "parked.",
         verify="The metric `pylog_mirror_parked_total` stands still, and `pylog mirror resend --config "
         "/etc/pylog/mirror.yml` lists nothing that "
@@ -878,7 +890,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         look="On the host: `systemctl status 'pylog-stream@*'`; `journalctl -u 'pylog-stream@*' -n 50`. No QUERY: none "
         "of the host's queries ever ran.",
         decide="Does it end with an error (its last lines have the code), was it stopped by hand, or is the host away?"
-        + _lost("stream", "the queries"),
+        + _lost("stream", "each query"),
         act="What the journal names. A topic that was made again: `pylog stream reset`, or `playbooks/streams.yml -e "
         "reset_query=QUERY`. Stopped by hand: `systemctl start pylog-stream@QUERY`." + _FOUND,
         verify="`pylog group describe stream-QUERY` shows a lag that falls.",
