@@ -114,14 +114,21 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "`systemctl restart pylog-audit` on the host. It goes on where it stopped.",
     ),
     "PylogControllerMissing": Runbook(
-        what="DATACENTER has no controller, or more than one",
-        look="`pylog cluster health`; `pylog zk show /controller --config /etc/pylog/broker-ID.yml`; `fab status` "
-        "for the ensemble.",
-        decide="ZooKeeper without a majority: brokers serve and refuse changes. ZooKeeper well and no "
-        "controller: the broker that "
-        "is elected cannot finish its start. Two of them for longer than a session: one is cut off from ZooKeeper.",
-        act="Start ZooKeeper's servers until a majority runs. Else restart the broker that claims to be controller: "
-        "`systemctl restart pylog-broker@ID`.",
+        what="DATACENTER should have one controller; brokers that claim to be it: VALUE",
+        look="The alert names the brokers that claim to be it. `pylog cluster health`; `pylog zk show /controller "
+        "--config /etc/pylog/broker-ID.yml`; `fab status` "
+        "for the ensemble; `pylog_store_connected` of each broker.",
+        decide="None, and ZooKeeper without a majority: brokers serve and refuse changes. None, ZooKeeper is well, and "
+        "`/controller` names a broker: it is elected and cannot finish its start. None, and `/controller` is not "
+        "there: "
+        "no broker reaches ZooKeeper. Two for longer than a session: `/controller` names the right one, and the other "
+        "is "
+        "cut off from ZooKeeper.",
+        act="No majority: as for PylogZooKeeperQuorumLost, and restart no broker. One that cannot finish: its journal "
+        "says why; `systemctl restart pylog-broker@ID` there, and another is elected. No broker reaches ZooKeeper: as "
+        "for "
+        "PylogZooKeeperUnreached. Two: `systemctl restart pylog-broker@ID` of the one that `/controller` does not "
+        "name.",
         verify="`pylog cluster health --wait 600` ends with `healthy`.",
     ),
     "PylogPartitionsOffline": Runbook(
@@ -254,16 +261,19 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog_duties_failed_total` stands still.",
     ),
     "PylogIsrChurns": Runbook(
-        what="replicas of DATACENTER leave and join the in-sync sets all the time",
-        look="`pylog cluster health` some times in a row: is it always the same broker? The hosts' dashboards: "
-        "disk and network.",
-        decide="One broker: its disk or host is too slow. All of them: the network, or more is written than they "
-        "can copy.",
-        act="Move load off that host, or replace its disk. Bound producers by a quota (PylogClientsThrottled has the "
-        "command). A "
-        "`replica.lag.time.max.ms` of 30 s is the default; a shorter one "
-        "was somebody's choice.",
-        verify="Ten minutes without a change of the in-sync sets.",
+        what="replicas of DATACENTER leave and join the in-sync sets all the time: VALUE changes a second",
+        look="The alert names the leaders that ask for most changes. `pylog cluster health` some times in a row: which "
+        "broker falls out each time? The hosts' dashboards: disk and network; `histogram_quantile(0.99, sum by "
+        "(broker, "
+        "le) (rate(pylog_loop_delay_seconds_bucket[5m])))` for pauses.",
+        decide="One broker falls out of the sets of many leaders: its disk or host is too slow. Many fall out of the "
+        "sets "
+        "of one leader: that one is. Many out of the sets of many: the network, or more is written than they can copy.",
+        act="End what else loads that host, or replace its disk (`playbooks/replace_disk.yml`). A host that stays too "
+        "slow: `pylog partition reassign --drain ID` shows how its replicas would move, `--execute` moves them, which "
+        "copies their logs; `--throttle` bounds that. Bound producers by a quota (PylogClientsThrottled has the "
+        "command). A `replica.lag.time.max.ms` of 30 s is the default; a shorter one was somebody's choice.",
+        verify="`sum(rate(pylog_isr_changes_total[10m]))` is 0.",
     ),
     "PylogClientsThrottled": Runbook(
         what="broker BROKER holds clients back that use more than their quota",
@@ -310,23 +320,35 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog cluster health` ends with 0.",
     ),
     "PylogProduceSlow": Runbook(
-        what="more than one write in a hundred takes over a second at broker BROKER",
-        look="The broker's dashboard, row \"How slow is it, and where?\": part `replicas` beside `total`, and the "
+        what="more than one write in a hundred takes over a second at broker BROKER; share of the others: VALUE",
+        look="The broker's dashboard, row \"How slow is it, and where?\", or `histogram_quantile(0.99, sum by (part, "
+        "le) "
+        "(rate(pylog_request_seconds_bucket{api=\"produce\",broker=\"BROKER\"}[5m])))`: part `replicas` beside "
+        "`total`; "
+        "`histogram_quantile(0.99, sum by (le) (rate(pylog_loop_delay_seconds_bucket{broker=\"BROKER\"}[5m])))`, the "
         "delay of the event loop.",
         decide="Most of it is `replicas`: a follower is slow, see which falls out of sync. The event loop is late: "
         "PylogLoopDelayed. Neither: its own disk is slow, see the host's I/O.",
-        act="A slow disk: `playbooks/replace_disk.yml`. Too much load: move partitions with `pylog partition "
-        "reassign`, or throttle the client that sends it.",
-        verify="The p99 of the dashboard is below a second again.",
+        act="A slow disk: `playbooks/replace_disk.yml`. Too much load: `pylog partition reassign --topic TOPIC "
+        "--to ID` with brokers that have room shows a plan, and `--execute` moves its replicas with their records; or "
+        "bound "
+        "the client that sends it by a quota (PylogClientsThrottled has the command).",
+        verify="The p99 of part `total` is below a second again.",
     ),
     "PylogLoopDelayed": Runbook(
-        what="the event loop of broker BROKER runs half a second late",
-        look="CPU of the broker on its dashboard; CPU of the host; `pylog_requests_total` by API.",
+        what="the event loop of broker BROKER runs half a second late or more: VALUE s",
+        look="`rate(process_cpu_seconds_total{job=\"pylog-broker\",broker=\"BROKER\"}[5m])`, the cores that the broker "
+        "uses; `sum by (host) (rate(node_cpu_seconds_total{mode!=\"idle\"}[5m]))`, those that are used of its host; "
+        "`sum "
+        "by (api) (rate(pylog_requests_total{broker=\"BROKER\"}[5m]))`.",
         decide="Near one whole core: the broker has more to do than one event loop can. Far below: other programs of"
         " the host take the CPU, or the machine was paused.",
-        act="Move leaders away (`pylog partition reassign`), add a broker (`playbooks/expand.yml`), or set a "
+        act="Let others lead: `pylog partition reassign --topic TOPIC --to ID` with brokers that have room shows a "
+        "plan, "
+        "and `--execute` moves the replicas with their records; add a broker (`playbooks/expand.yml`), or set a "
         "quota for the client that asks most (PylogClientsThrottled has the command).",
-        verify="The delay on the dashboard is back below a tenth of a second.",
+        verify="`histogram_quantile(0.99, sum by (broker, le) (rate(pylog_loop_delay_seconds_bucket[5m])))` is below "
+        "0.1.",
     ),
     "PylogSyncSlow": Runbook(
         what="broker BROKER takes over a second to sync a log that clients wait for",
