@@ -132,7 +132,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog cluster health --wait 600` ends with `healthy`.",
     ),
     "PylogPartitionsOffline": Runbook(
-        what="broker BROKER cannot use the log of some partitions",
+        what="broker BROKER cannot use the log of some partitions: VALUE",
         look="`pylog cluster health`; `fab logs --host HOST --unit pylog-broker@BROKER` names partition and "
         "cause; `dmesg` for the disk.",
         decide="A disk that fails, is full or has gone read-only, or files that somebody changed. Are the "
@@ -227,7 +227,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "first: `pylog partition elect`.",
     ),
     "PylogCompactionFails": Runbook(
-        what="broker BROKER cannot compact some of its logs, which grow from now on",
+        what="broker BROKER cannot compact some of its logs, which grow from now on: VALUE",
         look="`fab logs --host HOST --unit 'pylog-broker@*'` for `compaction failed`: partition and reason; "
         "`pylog_compaction_failed_logs` of the other brokers.",
         decide="No space left, or the disk fails: it is the disk, and every log of it is tried again. Damaged records "
@@ -240,7 +240,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog_compaction_failed_logs` is 0.",
     ),
     "PylogStrayDirectories": Runbook(
-        what="broker BROKER set directories aside that the cluster does not know",
+        what="broker BROKER set directories aside that the cluster does not know: VALUE",
         look="`ls` in the broker's data directory: names that end in `-stray`.",
         decide="Was the topic deleted while the broker was away? Then it is rubbish. Was metadata restored or "
         "ZooKeeper emptied? Then it may be "
@@ -289,7 +289,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify=_GONE,
     ),
     "PylogWritesRefused": Runbook(
-        what="broker BROKER refuses acks=all for partitions below min.insync.replicas",
+        what="broker BROKER refuses acks=all for partitions below min.insync.replicas: VALUE",
         look="`pylog cluster health`; `pylog topic describe TOPIC` shows the in-sync replicas of each partition.",
         decide="Are brokers away (PylogBrokerDown), or do they run and fall behind (PylogIsrChurns, a slow disk, a "
         "full one)? min.insync.replicas may also ask for more than the topic has replicas in reach.",
@@ -311,7 +311,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog_partitions_at_min_isr` is 0; `pylog cluster health` shows every replica in sync.",
     ),
     "PylogPartitionsLeaderless": Runbook(
-        what="partitions of DATACENTER have no leader",
+        what="partitions of DATACENTER have no leader: VALUE",
         look="`pylog cluster health` names the partitions; `pylog topic describe TOPIC` their replicas.",
         decide="All in-sync replicas are away. One of them is to come back: whoever else led would lose acknowledged"
         " records.",
@@ -351,7 +351,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "0.1.",
     ),
     "PylogSyncSlow": Runbook(
-        what="broker BROKER takes over a second to sync a log that clients wait for",
+        what="broker BROKER takes over a second to sync a log that clients wait for: VALUE s",
         look="On the host: `iostat -x 5`, `dmesg | tail`; the dashboard of hosts: which disks are busy?",
         decide="All syncs are slow: the disk fails, or another program keeps it busy. Only some: many topics with "
         "`flush.messages` share it.",
@@ -360,7 +360,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`histogram_quantile(0.99, rate(pylog_sync_seconds_bucket[5m]))` is some milliseconds.",
     ),
     "PylogBrokerRestarts": Runbook(
-        what="broker BROKER was started more than twice within an hour",
+        what="broker BROKER was started more than twice within an hour: VALUE times",
         look="`fab logs --host HOST --unit 'pylog-broker@*'`: the last lines before each start.",
         decide="A code PYLOG-nnn in the journal: `pylog explain` it. Killed without a word: memory (`journalctl "
         "-k`). Stopped by a roll: nothing is wrong.",
@@ -633,7 +633,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="The alert ends with the next backup.",
     ),
     "PylogTransactionHangs": Runbook(
-        what="an open transaction holds up readers of a partition that broker BROKER leads",
+        what="an open transaction holds up readers of a partition that broker BROKER leads; silent for VALUE",
         look="`pylog txn hanging` lists the transactions that no coordinator will end; `pylog txn list --state Ongoing "
         "--state PrepareCommit --state PrepareAbort` those that one will, with how long they are open; "
         "`pylog_transaction_markers_due`; `pylog cluster health`.",
@@ -680,7 +680,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`timedatectl` says `System clock synchronized: yes`.",
     ),
     "PylogMemoryShort": Runbook(
-        what="HOST has hardly any memory left",
+        what="HOST has hardly any memory left: VALUE %",
         look="`systemd-cgtop -m` on the host.",
         decide="The page cache counts as free, so a program took it. A broker keeps about 50 MB and some for "
         "each partition and connection: "
@@ -690,7 +690,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify=_GONE,
     ),
     "PylogMirrorLags": Runbook(
-        what="the mirror is more than five minutes behind with TOPIC-PARTITION",
+        what="the mirror is more than five minutes behind with TOPIC-PARTITION: VALUE",
         look="`pylog mirror status --config /etc/pylog/mirror.yml` on the mirror's host; `fab logs --host HOST "
         "--unit pylog-mirror`.",
         decide="All partitions: the link is full or slow. Some: their leader, or a burst. Does it shrink or grow?",
@@ -699,7 +699,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog mirror status --config /etc/pylog/mirror.yml --wait 600`.",
     ),
     "PylogMirrorHearsNothing": Runbook(
-        what="the mirror on HOST gets no answer from cluster CLUSTER",
+        what="the mirror on HOST gets no answer from cluster CLUSTER for VALUE",
         look="From the mirror's host: `pylog cluster health --bootstrap HOST:PORT` with that cluster's brokers.",
         decide="No answer: the link is cut, or that cluster is down. An answer: the mirror's own configuration "
         "names other brokers.",
@@ -707,7 +707,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog mirror status --config /etc/pylog/mirror.yml --wait 600`.",
     ),
     "PylogMirrorTopicRefused": Runbook(
-        what="the target of the mirror on HOST does not take some topics as they are",
+        what="the target of the mirror on HOST does not take some topics as they are: VALUE",
         look="`fab logs --host HOST --unit pylog-mirror` names each topic with the target's reason.",
         decide="A setting that the target does not know, more replicas than it has brokers, or a topic of that "
         "name there that begins at a later offset?",
@@ -827,7 +827,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="No restart in a quarter of an hour.",
     ),
     "PylogHostDiskFull": Runbook(
-        what="file system MOUNTPOINT of HOST is nearly full",
+        what="file system MOUNTPOINT of HOST is nearly full: VALUE % free",
         look="On the host: `df -h`; `du --one-file-system --max-depth 3 MOUNTPOINT | sort -n | tail`.",
         decide="Journals, core dumps, releases that nothing runs, or data that should be on a data disk: is each of "
         "them mounted (`findmnt`)?",
