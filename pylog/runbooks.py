@@ -320,7 +320,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="`pylog cluster health` ends with 0.",
     ),
     "PylogProduceSlow": Runbook(
-        what="more than one write in a hundred takes over a second at broker BROKER; share of the others: VALUE",
+        what="more than one write in a hundred takes over a second at broker BROKER; within a second: VALUE",
         look="The broker's dashboard, row \"How slow is it, and where?\", or `histogram_quantile(0.99, sum by (part, "
         "le) "
         "(rate(pylog_request_seconds_bucket{api=\"produce\",broker=\"BROKER\"}[5m])))`: part `replicas` beside "
@@ -330,7 +330,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         decide="Most of it is `replicas`: a follower is slow, see which falls out of sync. The event loop is late: "
         "PylogLoopDelayed. Neither: its own disk is slow, see the host's I/O.",
         act="A slow disk: `playbooks/replace_disk.yml`. Too much load: `pylog partition reassign --topic TOPIC "
-        "--to ID` with brokers that have room shows a plan, and `--execute` moves its replicas with their records; or "
+        "--to 1,2,3` with brokers that have room shows a plan, and `--execute` moves its replicas with their records; "
+        "or "
         "bound "
         "the client that sends it by a quota (PylogClientsThrottled has the command).",
         verify="The p99 of part `total` is below a second again.",
@@ -343,7 +344,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "by (api) (rate(pylog_requests_total{broker=\"BROKER\"}[5m]))`.",
         decide="Near one whole core: the broker has more to do than one event loop can. Far below: other programs of"
         " the host take the CPU, or the machine was paused.",
-        act="Let others lead: `pylog partition reassign --topic TOPIC --to ID` with brokers that have room shows a "
+        act="Let others lead: `pylog partition reassign --topic TOPIC --to 1,2,3` with brokers that have room shows a "
         "plan, "
         "and `--execute` moves the replicas with their records; add a broker (`playbooks/expand.yml`), or set a "
         "quota for the client that asks most (PylogClientsThrottled has the command).",
@@ -535,7 +536,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogZooKeeperServerDown": Runbook(
         what="ZooKeeper server SERVER does not serve",
-        look="On HOST, which is the host of SERVER, before any start: `ls /var/lib/pylog-zookeeper/version-2`. Empty "
+        look="On the host of SERVER (HOST, if the inventory has that server), before any start: `ls "
+        "/var/lib/pylog-zookeeper/version-2`. Empty "
         "on "
         "the only server: do not start it. Then `systemctl status pylog-zookeeper`; `journalctl -u pylog-zookeeper -n "
         "50`; `df -h`.",
@@ -591,12 +593,13 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "a sync of its log: under 10 ms is healthy, over 50 ms is slow. `pylog_zookeeper_outstanding_requests`, "
         "`pylog_zookeeper_num_alive_connections`.",
         decide="Records do not wait for ZooKeeper. Changes of topics, in-sync replicas and leaders do, and sessions "
-        "that expire change leaders. Slow syncs: something else writes to the disk, or it fails; on HOST, "
-        "which is the host of SERVER, `iostat -x 1`, `pidstat -d 1`, `dmesg`. Many connections: a client opens "
+        "that expire change leaders. Slow syncs: something else writes to the disk, or it fails; on the "
+        "host of SERVER `iostat -x 1`, `pidstat -d 1`, `dmesg`. Many connections: a client opens "
         "sessions without end.",
         act="Stop what else writes to that disk. A disk that fails, in an ensemble: `playbooks/remove_zookeeper.yml`, "
         "then a server with another disk by `playbooks/site.yml`. The only server: `playbooks/backup_metadata.yml`, "
-        "then `systemctl stop pylog-zookeeper`, copy `/var/lib/pylog-zookeeper` with `cp -a` to a sound disk, mount "
+        "then `systemctl stop pylog-zookeeper`, copy `/var/lib/pylog-zookeeper` (or `zookeeper_data_log_dir`, if that "
+        "is the slow disk) with `cp -a` to a sound disk, mount "
         "that "
         "in its place, and `systemctl start pylog-zookeeper`; records flow meanwhile. If it cannot be copied, the "
         "handbook has *When ZooKeeper has lost everything*. A client without end: the server's log has its address.",
@@ -747,7 +750,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
         act="Mend the producer, or the topic's settings in the source: `pylog topic alter TOPIC --bootstrap SOURCE "
         "--set "
         "max.message.bytes=2000000`, or `pylog topic alter TOPIC --bootstrap SOURCE --set cleanup.policy=delete` if it "
-        "was not meant to be compacted. Once `pylog config describe topic TOPIC --bootstrap TARGET` shows it, `pylog "
+        "was not meant to be compacted, which has `retention.ms` delete its older records. Once `pylog config "
+        "describe topic TOPIC --bootstrap TARGET` shows it, `pylog "
         "mirror resend --config /etc/pylog/mirror.yml --execute` sends parked records to where they belong; what is "
         "refused again stays "
         "parked.",
