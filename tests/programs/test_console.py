@@ -52,7 +52,9 @@ class Cluster:
             f"version: 1\nbroker_id: 0\ndata_dir: {home}/data\nadmin_socket: {home}/data/admin.sock\n"
             f"listeners:\n  client:\n    host: 127.0.0.1\n    port: {port}\n    security.protocol: SASL_SSL\n"
             f"    ssl.keystore.location: {self.certificate}\nstore:\n  kind: embedded\n"
+            # Others fill the machine's disk meanwhile.
             f"config:\n  offsets.topic.replication.factor: 1\n  offsets.topic.num.partitions: 1\n"
+            f"  log.disk.alarm.percent: 100\n"
             f"  authorizer.class.name: {ACL_AUTHORIZER}\n  super.users: User:admin;User:console\n"
         )
         (home / "data" / "store").mkdir(parents=True)
