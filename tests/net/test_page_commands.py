@@ -28,7 +28,7 @@ ELSEWHERE = {
         "zk show", "retention",
         "config check", "user apply", "user delete", "user list", "user set",
     ),
-    "needs an authorizer": ("acl add", "acl list", "acl remove"),
+    "needs an authorizer": ("acl add", "acl clients", "acl denials", "acl list", "acl remove"),
     "needs segment files": ("log dump", "log ends", "log purge-stray", "log verify"),
     "runs until it is stopped": ("broker", "console", "mirror run", "registry", "probe", "audit count", "ship journal"),
     "needs a second cluster": ("mirror move", "mirror rights", "mirror resend", "mirror status", "audit report"),
@@ -36,7 +36,10 @@ ELSEWHERE = {
         "connect apply", "connect pause", "connect restart", "connect resume", "connect status", "connect watch",
     ),
     "needs transactions": ("txn abort", "txn describe", "txn hanging", "txn list"),
-    "needs a lake or Spark": ("lake accept", "lake files", "lake retry", "lake status", "audit lake", "sql"),
+    "needs a lake or Spark": (
+        "lake accept", "lake files", "lake retry", "lake status", "audit lake", "sql",
+        "stream check", "stream forget", "stream rebase", "stream reset", "stream run",
+    ),
 }  # fmt: skip
 """Why an example is not run here; tests/cluster, tests/net, tests/programs and tests/pipeline run these commands."""
 
