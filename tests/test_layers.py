@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "pylog"
 # Neighbours on one level do not know each other; a level may import every level before it.
 LEVELS = (
     {"model", "errors", "faults", "metrics", "runbooks"},
-    {"wire", "delayed", "process_metrics", "security", "token_bucket"},
+    {"wire", "delayed", "process_metrics", "security", "systemd", "token_bucket"},
     {"group", "replica", "cluster", "log", "transaction"},
     {"net", "store"},
     {"broker"},

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from collections.abc import Callable
 
 from pylog.broker.tasks import Tasks
 from pylog.metrics import Metrics
+from pylog.systemd import tell_systemd
 
 _logger = logging.getLogger(__name__)
 
@@ -31,15 +31,8 @@ STALL_LIMIT_S = 300
 
 def notify(state: str) -> None:
     """Send *state*, such as ``READY=1``, to systemd; without systemd nothing happens."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            sock.connect(address)
-            sock.send(state.encode())
+        tell_systemd(state)
     except OSError as error:
         _logger.warning("systemd not notified state=%s reason=%s", state, error)
 

@@ -223,11 +223,8 @@ class ProduceHandler:
         if allowance is None and len(request.parts) > 1:
             allowance = Allowance()
         for topic, partition, batch in request.parts:
-            try:
-                if subject is not None and topic not in subject.writable and not subject.may_write(topic):
-                    raise topic_denied(Operation.WRITE)
-            except ApiError as error:
-                results.append(self._refuse(topic, partition, error))
+            if subject is not None and topic not in subject.writable and not subject.may_write(topic):
+                results.append(self._refuse(topic, partition, topic_denied(Operation.WRITE)))
                 continue
             try:
                 result = self._append(request, version, topic, partition, batch, waits, allowance, verdicts)
