@@ -34,7 +34,7 @@ NOT_RAISED = {
     "PylogPartitionsLeaderless": "it takes all replicas of a partition away, which tests/rolls/monitored does",
     "PylogProduceSlow": "it takes ten minutes of slow writes",
     "PylogLoopDelayed": "it takes ten minutes of load",
-    "PylogBrokerRestarts": "it takes three starts of a broker",
+    "PylogBrokerRestarts": "it takes three starts of a broker, which tests/rolls/monitored does",
     "PylogDescriptorsShort": "it takes another limit of a running broker, which tests/rolls/monitored does",
     "PylogDiskFullSoon": "it takes hours",
     **dict.fromkeys(
@@ -54,7 +54,7 @@ NOT_RAISED = {
     "PylogZooKeeperUnreached": "it takes minutes without ZooKeeper, which tests/cluster/night.py shows",
     "PylogSyncSlow": "it takes a slow disk",
     "PylogCertificateExpires": "it takes days",
-    "PylogHostCertificateExpires": "it takes days",
+    "PylogHostCertificateExpires": "it takes days, which tests/rolls/monitored shortens",
     "PylogRevocationListExpires": "it takes a revocation list, which tests/unit/security has",
     "PylogLoginsFail": "it takes ten minutes of wrong passwords, which tests/net/test_login.py shows",
     "PylogClockWrong": "hosts in containers share their clock",

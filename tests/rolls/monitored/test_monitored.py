@@ -8,12 +8,14 @@ one is suppressed there.
 import base64
 import json
 import re
+import tempfile
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +25,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from local.docs.alerts import FILES
 from pylog.client.producer import Producer
 from pylog.errors import PylogError
+from pylog.ops.certificates import expiries
 from tests.cluster.night import OF_THE_MACHINE, hastened
 from tests.rolls import cluster
 from tests.rolls.cluster import HOSTS_FILE, inside
+from tests.servers.certificates import Authority
 
 HASTE = 20
 """Times are divided by it; a range keeps `LEAST_RANGE_S`."""
@@ -298,6 +302,32 @@ def _failed_unit(_: Watch) -> Iterator[None]:
         inside(AWAY, "systemctl reset-failed pylog-fails")
 
 
+@contextmanager
+def _certificate_near_its_end(_: Watch) -> Iterator[None]:
+    """Show a certificate that ends in a day, as `site` writes down what it finds on a host."""
+    with tempfile.TemporaryDirectory() as directory:
+        certificate = Authority(Path(directory)).server().read_text()
+    metrics = expiries({"/etc/pylog-registry/tls.pem": certificate})
+    path = "/var/lib/pylog/metrics/certificates.prom"
+    inside(AWAY, f"echo {base64.b64encode(metrics.encode()).decode()} | base64 -d > {path}")
+    try:
+        yield
+    finally:
+        inside(AWAY, f"rm {path}")
+
+
+@contextmanager
+def _restarted_broker(_: Watch) -> Iterator[None]:
+    """Start a broker anew three times, each time well."""
+    for _start in range(3):
+        inside(AWAY, "systemctl restart pylog-broker@3")
+        cluster.health()
+    try:
+        yield
+    finally:
+        cluster.said("partition", "elect")
+
+
 # Whoever writes to the leader of before is refused once, which a range of a minute shows for longer than the divided
 # time of the alert.
 _MOVED_LEADERS = frozenset({"PylogProduceRefused"})
@@ -394,6 +424,20 @@ FAULTS = (
         _REPLICAS,
         _stray,
         write,
+    ),
+    Fault(
+        "certificate",
+        f"the certificate of a registry on {AWAY} ends in a day",
+        frozenset({("PylogHostCertificateExpires", AWAY)}),
+        frozenset(),
+        _certificate_near_its_end,
+    ),
+    Fault(
+        "restarts",
+        f"the broker on {AWAY} is started anew three times",
+        frozenset({("PylogBrokerRestarts", AWAY)}),
+        _REPLICAS | {"PylogCanaryFails"},
+        _restarted_broker,
     ),
     Fault(
         "group-stopped",
