@@ -354,7 +354,8 @@ class Transaction:
         if before is None:
             return [Answer(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)]
         if _is_end_retry(before, producer_id, producer_epoch):
-            if before.state in (TransactionState.EMPTY, TransactionState.ONGOING):
+            # One epoch serves all transactions of a classic producer: the epoch before was its predecessor's.
+            if not before.is_per_epoch or before.state in (TransactionState.EMPTY, TransactionState.ONGOING):
                 return [Answer(token, ErrorCode.PRODUCER_FENCED)]
             code = _end_repeated(before.state, is_commit=is_commit)
             return [Answer(token, code, before.producer_id, before.producer_epoch)]

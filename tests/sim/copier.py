@@ -118,7 +118,7 @@ class Copier:
         await between(3)
         await self._until_done("an offset", lambda: self._commit_offset(number))
         await between(4)
-        await self._until_done("the end", lambda: self._end(is_commit=is_commit))
+        await self._until_done("the end", lambda: self.end_once(is_commit=is_commit))
         if is_commit:
             self.committed += values
             self.offset = number
@@ -194,7 +194,12 @@ class Copier:
         answer = await self._call(await self.coordinator(self._group_id, GROUP), request, TxnOffsetCommitResponse)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
-    async def _end(self, *, is_commit: bool) -> ErrorCode:
+    async def end_once(self, *, is_commit: bool) -> ErrorCode:
+        """Send the end of the transaction once, and return the answer.
+
+        Raises:
+            Unanswered: nobody answers.
+        """
         request = EndTxnRequest(
             transactional_id=self._id,
             producer_id=self._producer[0],

@@ -441,6 +441,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         orders.read_beside_a_follower_that_is_to_cut_its_log,
         transactions.commit_while_coordinators_die,
         transactions.remake_a_topic_under_two_transactions,
+        transactions.end_late_beside_a_classic_successor,
     )
 }
 

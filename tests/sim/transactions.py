@@ -3,6 +3,7 @@
 import asyncio
 
 from pylog.broker.groups.offsets import FORGET_REST_MS
+from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.group.records import partition_for
 from pylog.model import TopicPartition
@@ -94,6 +95,33 @@ async def remake_a_topic_under_two_transactions(stage: Stage) -> None:
     stage.start(victim)
     await stage.until(stage.checks.is_settled, "all are in sync again")
     await _check_offset(stage, present)
+
+
+async def end_late_beside_a_classic_successor(stage: Stage) -> None:
+    """The end of a transaction that has an epoch of its own arrives again, once a classic producer has the id."""
+    former = Copier(stage.client, ID, KEY, GROUP_ID, has_epoch_each=True)
+    await former.begin()
+    await former.run(0, is_commit=True, between=_nothing)
+    heir = Copier(stage.client, ID, KEY, GROUP_ID)
+    await heir.begin()
+
+    async def end_again(step: int) -> None:
+        for is_commit in (True, False):
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
+            while code is ErrorCode.CONCURRENT_TRANSACTIONS:  # the successor's own last end is being written
+                code = await until_answered(stage, lambda is_commit=is_commit: former.end_once(is_commit=is_commit))
+            if code is not ErrorCode.PRODUCER_FENCED:
+                raise Violation("a late end counts for nobody else", f"before step {step}: {code.name}")
+
+    for number in (1, 2):
+        await heir.run(number, is_commit=number == 2, between=end_again)
+    await stage.until(lambda: _read_committed(stage) is not None, "the last transaction is decided")
+    if _read_committed(stage) != former.committed + heir.committed:
+        raise Violation("readers get what was committed", f"{_read_committed(stage)}")
+
+
+async def _nothing(_step: int) -> None:
+    """Do nothing between two steps."""
 
 
 def _partition_of(stage: Stage, topic: str, name: str) -> int:

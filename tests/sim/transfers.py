@@ -97,7 +97,7 @@ class Transferer(Copier):
             await self._until_done("an offset", lambda: self._commit_offset(number))
         if is_commit:
             one.outcome = Outcome.UNKNOWN
-        await self._until_done("the end", lambda: self._end(is_commit=is_commit))
+        await self._until_done("the end", lambda: self.end_once(is_commit=is_commit))
         if is_commit:
             one.outcome = Outcome.COMMITTED
             if self.offset < number:

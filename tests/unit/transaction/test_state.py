@@ -152,7 +152,23 @@ def test_classic_requests_by_state(
 def test_ends_with_an_epoch_a_transaction_by_state(
     is_commit: bool, epoch: int, outcomes: tuple[ErrorCode | TransactionState, ...]
 ) -> None:
-    assert tuple(outcome(end_epoch(of(state), is_commit=is_commit, epoch=epoch)) for state in ALL) == outcomes
+    ids = [of(None), *(of(state, is_per_epoch=True) for state in TransactionState)]
+    assert tuple(outcome(end_epoch(one, is_commit=is_commit, epoch=epoch)) for one in ids) == outcomes
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("state", TransactionState)
+def test_a_late_end_of_a_predecessor_is_not_answered_for_a_classic_producer(
+    state: TransactionState, is_commit: bool
+) -> None:
+    transaction = of(state)  # one epoch serves all of its transactions: the epoch before is another producer's
+    assert end_epoch(transaction, is_commit=is_commit, epoch=EPOCH - 1) == [Answer("client", FENCED)]
+
+
+def test_a_late_end_under_the_last_epoch_of_an_earlier_id_is_not_answered_for_a_classic_producer() -> None:
+    transaction = of(COMPLETE_ABORT, producer_epoch=0, previous_producer_id=ID - 1)
+    answer = end_epoch(transaction, is_commit=False, epoch=MAX_EPOCH - 1, producer_id=ID - 1)
+    assert answer == [Answer("client", FENCED)]
 
 
 @pytest.mark.parametrize(
