@@ -21,6 +21,7 @@ class Denials:
         # Decision -> how often, when last; those seen last at the end.
         self._rows: OrderedDict[Decision, tuple[int, int]] = OrderedDict()
         self._dropped = 0
+        self._dropped_ms = 0
 
     def note(self, decision: Decision, now_ms: int) -> None:
         """Keep a decision against a client; *now_ms* is wall-clock time."""
@@ -29,11 +30,11 @@ class Denials:
         count, _ = self._rows.pop(decision, (0, 0))
         self._rows[decision] = count + 1, now_ms
         if len(self._rows) > MAX_ROWS:
-            self._rows.popitem(last=False)
+            _, (_, self._dropped_ms) = self._rows.popitem(last=False)
             self._dropped += 1
 
     def report(self) -> dict[str, Any]:
-        """Return the rows, those seen last first, and how many kinds had no room."""
+        """Return the rows, those seen last first, how many kinds had no room, and when the last of these was seen."""
         rows = [
             {
                 "principal": decision.client.principal,
@@ -47,4 +48,4 @@ class Denials:
             }
             for decision, (count, last_ms) in reversed(self._rows.items())
         ]
-        return {"denials": rows, "dropped": self._dropped}
+        return {"denials": rows, "dropped": self._dropped, "dropped_ms": self._dropped_ms}

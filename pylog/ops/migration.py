@@ -471,12 +471,14 @@ def cut_off(needs: Collection[Need], brokers: Mapping[str, Mapping[str, Any]], n
                 ago_s = max(now_ms - row["last_ms"], 0) // 1000
                 found.append(f"{name}: {row['principal']} used listener {row['listener']} {ago_s} s ago")
         if Need.NO_DENIALS in needs:
+            if answer["mode"] != REPORT:
+                found.append(f"{name} asks for no rights yet (mode {answer['mode']}), so nobody knows whom it would deny")
             found += [
                 f"{name}: {row['principal']} from {row['host']} lacks {row['operation']} on {row['resource']} "
                 f"{row['name']}"
                 for row in answer["denials"]
                 if row["last_ms"] > since_ms
             ]
-            if answer["dropped"]:
+            if answer["dropped"] and answer["dropped_ms"] > since_ms:
                 found.append(f"{name}: {answer['dropped']} more kinds of denials had no room; its log has them")
     return found

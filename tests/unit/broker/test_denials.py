@@ -29,6 +29,7 @@ def test_repetitions_are_one_row_with_their_count_and_the_last_time() -> None:
             }
         ],
         "dropped": 0,
+        "dropped_ms": 0,
     }
 
 
@@ -48,6 +49,7 @@ def test_ever_other_names_drop_the_oldest_and_are_counted() -> None:
     found = denials.report()
     names = {row["name"] for row in found["denials"]}
     assert (len(found["denials"]), found["dropped"]) == (MAX_ROWS, MAX_ROWS * 3 + 2 - MAX_ROWS)
+    assert found["dropped_ms"] == min(row["last_ms"] for row in found["denials"]) - 1, "the latest that had no room"
     assert "kept" in names
     assert "first" not in names
     assert max(map(len, names)) == MAX_NAME_CHARS + 1

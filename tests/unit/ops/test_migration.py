@@ -176,6 +176,7 @@ def rights(**changes: Any) -> dict[str, Any]:
         "mode": "report",
         "denials": [],
         "dropped": 0,
+        "dropped_ms": 0,
         "last_requests": [
             {"listener": "client", "protocol": "PLAINTEXT", "principal": "ANONYMOUS", "last_ms": NOW_MS - DAY_S * 1000},
             {"listener": "secured", "protocol": "SASL_SSL", "principal": "alice", "last_ms": NOW_MS - 1},
@@ -219,12 +220,23 @@ def test_a_user_without_a_right_is_named_before_rights_are_enforced() -> None:
     denial = {"principal": "User:bob", "host": "192.0.2.7", "operation": "WRITE", "resource": "TOPIC",
               "name": "clicks", "last_ms": NOW_MS - 1_000}  # fmt: skip
     old = {**denial, "name": "old", "last_ms": NOW_MS - 2 * DAY_S * 1000}
-    found = cut_off(ENFORCING, {"broker 1": rights(denials=[denial, old], dropped=3)}, NOW_MS, DAY_S)
+    found = cut_off(ENFORCING, {"broker 1": rights(denials=[denial, old], dropped=3, dropped_ms=NOW_MS - 2)}, NOW_MS, DAY_S)
     assert found == [
         "broker 1: User:bob from 192.0.2.7 lacks WRITE on TOPIC clicks",
         "broker 1: 3 more kinds of denials had no room; its log has them",
     ]
     assert cut_off(CLOSING, {"broker 1": rights(denials=[denial])}, NOW_MS, DAY_S) == []
+
+
+def test_a_list_that_was_full_long_ago_stops_nobody() -> None:
+    past = rights(dropped=3, dropped_ms=NOW_MS - DAY_S * 1000)
+    assert cut_off(ENFORCING, {"broker 1": past}, NOW_MS, DAY_S) == []
+
+
+@pytest.mark.parametrize("mode", ["off", "enforce"])
+def test_a_broker_that_does_not_report_knows_of_no_denials(mode: str) -> None:
+    [line] = cut_off(ENFORCING, {"broker 1": rights(mode=mode)}, NOW_MS, DAY_S)
+    assert line.startswith(f"broker 1 asks for no rights yet (mode {mode})")
 
 
 def test_an_operator_may_force_it() -> None:
