@@ -295,6 +295,7 @@ class Log:
         marker: Marker | None = None,
         *,
         is_coordinators: bool = False,
+        allowed_bytes: int = 0,
     ) -> AppendResult:
         """Append one checked batch from a producer, or a marker from the coordinator of its transactions.
 
@@ -309,6 +310,7 @@ class Log:
             marker: what the batch says, if it ends a transaction.
             is_coordinators: a group coordinator wrote the batch in the name of a producer, whose own sequence numbers
                 it does not have: it is no repetition of another one, whatever its sequence.
+            allowed_bytes: a batch of this size is taken, however little the topic allows.
 
         Raises:
             ApiError: the batch is refused, or the disk is full; nothing was appended.
@@ -317,7 +319,7 @@ class Log:
         if self.offline is not None:
             raise self.offline
         size_bytes = len(batch)
-        if size_bytes > self._config.max_message_bytes and marker is None:
+        if size_bytes > self._config.max_message_bytes and size_bytes > allowed_bytes and marker is None:
             self.check_size(size_bytes)  # without a marker of any size, readers would wait for ever
         if marker is not None:
             self.producers.check_marker(header, marker)

@@ -520,6 +520,7 @@ class Partitions:
         marker: Marker | None = None,
         *,
         is_coordinators: bool = False,
+        allowed_bytes: int = 0,
     ) -> tuple[AppendResult, Appended | None]:
         """Append one checked batch to a partition that `leader` returned, patching its offset into *batch*.
 
@@ -532,6 +533,7 @@ class Partitions:
             acks: -1 if every in-sync replica shall have it, 0 or 1 if this broker is enough.
             marker: what the batch says, if it ends a transaction.
             is_coordinators: see `Log.append_as_leader`.
+            allowed_bytes: see `Log.append_as_leader`.
 
         Returns:
             Where it went, and what its writer waits for, None if for nothing more.
@@ -553,7 +555,13 @@ class Partitions:
             return stored, Appended(partition, stored.last_offset, partition.leader_epoch)
         try:
             result = log.append_as_leader(
-                batch, header, partition.leader_epoch, now_ms, marker, is_coordinators=is_coordinators
+                batch,
+                header,
+                partition.leader_epoch,
+                now_ms,
+                marker,
+                is_coordinators=is_coordinators,
+                allowed_bytes=allowed_bytes,
             )
         except (ApiError, StorageError) as error:
             if isinstance(error, StorageError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR:

@@ -22,6 +22,7 @@ from pylog.group import records as group_records
 from pylog.group.records import OffsetKey
 from pylog.group.state import Action, Answer, Group, GroupConfig, Persist, State
 from pylog.group.subscription import subscribed_topics
+from pylog.log.config import LogConfig
 from pylog.metrics import Counter
 from pylog.wire import records
 from pylog.wire.markers import decode_marker
@@ -31,6 +32,10 @@ _logger = logging.getLogger(__name__)
 
 NO_PRODUCER_ID = -1
 """Of a record outside of transactions."""
+
+ALLOWED_BYTES = LogConfig().max_message_bytes
+"""What is written of a group: its clients' requests grow it, so it has a bound, which a lower one for records of others
+does not touch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,14 @@ class Shard(LoadedShard):
         super().__init__(group_records.TOPIC, number, context.partitions)
         self.leading_since = leading_since
         self.groups: dict[str, Group] = {}
-        self.log = ShardLog(group_records.TOPIC, number, context.partitions, context.acknowledgements, context.wall_ms)
+        self.log = ShardLog(
+            group_records.TOPIC,
+            number,
+            context.partitions,
+            context.acknowledgements,
+            context.wall_ms,
+            ALLOWED_BYTES,
+        )
         self.offsets = ShardOffsets(
             number,
             self.log,

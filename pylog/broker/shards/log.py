@@ -33,14 +33,16 @@ class ShardLog:
         partitions: Partitions,
         acknowledgements: Acknowledgements,
         wall_ms: Callable[[], int],
+        allowed_bytes: int,
     ) -> None:
-        """Write to partition *number* of *topic*."""
+        """Write to partition *number* of *topic* batches of up to *allowed_bytes*, or more if the topic allows it."""
         self.end_offset: Offset = 0
         self._topic = topic
         self._number = number
         self._partitions = partitions
         self._acknowledgements = acknowledgements
         self._wall_ms = wall_ms
+        self._allowed_bytes = allowed_bytes
 
     def append(self, rows: list[Record], producer: tuple[int, int] | None = None) -> Appended | ErrorCode:
         """Append *rows* in one batch.
@@ -71,7 +73,14 @@ class ShardLog:
                 self._partitions.check_in_touch(partition, "no session with the store")
             header = records.parse_header(batch)
             result, wait = self._partitions.append(
-                partition, log, batch, header, self._wall_ms(), acks=-1, is_coordinators=producer is not None
+                partition,
+                log,
+                batch,
+                header,
+                self._wall_ms(),
+                acks=-1,
+                is_coordinators=producer is not None,
+                allowed_bytes=self._allowed_bytes,
             )
         except (ApiError, StorageError) as error:
             _logger.error("not written partition=%s-%d reason=%s", self._topic, self._number, error)

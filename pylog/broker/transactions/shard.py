@@ -8,6 +8,7 @@ ask again, and the id stays as it is until the record is everywhere or another b
 import asyncio
 import itertools
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,10 @@ FILL_RETRY_S = 1.0
 
 AT_A_TIME = 100
 """Ids that get another producer before others of this process have their turn."""
+
+ALLOWED_BYTES = sys.maxsize
+"""What is written of an id: the partitions of the cluster bound it, and readers would wait for ever for an end that is
+refused."""
 
 
 class SendsMarkers(Protocol):
@@ -106,7 +111,9 @@ class TransactionShard(LoadedShard):
         self._read: dict[str, _Read] = {}
         self._outdated: dict[str, TransactionMetadata] = {}
         self._deadlines = Deadlines(context.config)
-        self._log = ShardLog(TOPIC, number, context.partitions, context.acknowledgements, context.wall_ms)
+        self._log = ShardLog(
+            TOPIC, number, context.partitions, context.acknowledgements, context.wall_ms, ALLOWED_BYTES
+        )
         self._context = context
 
     @property

@@ -51,6 +51,7 @@ class Node:
         leaders: the broker that leads all partitions of a topic, and its leader epoch.
         topic_ids: of the topics that exist.
         has_ids: whether the controller gives producer ids.
+        most_bytes: that a batch of a coordinator's topic may have, by that topic's settings.
     """
 
     def __init__(self, directory: Path, level: int = 4) -> None:
@@ -60,6 +61,7 @@ class Node:
         self.topic_ids = dict(IDS)
         self.isr: tuple[int, ...] = (1,)
         self.has_ids = True
+        self.most_bytes = 1_048_588
         self.partitions = Partitions(LogDirectory.open(directory, broker_id=1), 1, settings)
         self.partitions.registered_epoch = lambda: EPOCHS[1]
         self.partitions.now_ms = lambda: self.now_ms
@@ -102,7 +104,10 @@ class Node:
             leader, epoch = self.leaders[name]
             isr = self.isr if leader in self.isr else (leader, *self.isr)
             state = PartitionImage(leader, epoch, isr, (1, 2), self.version)
-            topics[name] = TopicImage(name, topic_id, {0: state, 1: state}, {"min.insync.replicas": "1"})
+            configs = {"min.insync.replicas": "1"}
+            if name in (STATE_TOPIC, OFFSETS_TOPIC):
+                configs["max.message.bytes"] = str(self.most_bytes)
+            topics[name] = TopicImage(name, topic_id, {0: state, 1: state}, configs)
         brokers = {one: BrokerInfo(one, epoch, None, ADDRESS, ADDRESS) for one, epoch in EPOCHS.items()}
         return ClusterImage(1, self.version, "c", 2, brokers, topics, level=self.level)
 

@@ -393,6 +393,25 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
     run(story, tmp_path)
 
 
+def test_a_coordinator_writes_whatever_size_its_topic_allows(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        open_one, late = await init(node, "open"), await init(node, "late", timeout_ms=1_000)
+        for name, producer in (("open", open_one), ("late", late)):
+            assert await add(node, producer, 0, name=name) is ErrorCode.NONE
+            assert await node.send(name, producer) is ErrorCode.NONE
+        node.most_bytes = 1
+        await node.apply()
+        assert await commit_offset(node, open_one, 5, name="open") is ErrorCode.NONE
+        assert await end(node, open_one, name="open") is ErrorCode.NONE
+        node.now_ms += 1_001
+        node.transactions.expire(node.now_ms)
+        await node.settle()
+        assert node.history(T0) == ["data", "data", "commit", "abort"]
+        assert node.committed("g") == {T0: 5}
+
+    run(story, tmp_path)
+
+
 def test_an_id_that_nobody_uses_is_forgotten_also_by_the_log(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         producer = await init(node)
