@@ -11,7 +11,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from pylog.broker.data.acks import Acknowledgements
@@ -157,6 +157,8 @@ class TransactionShard(LoadedShard):
             if leader_epoch < restored_epoch:
                 self._outdated[transactional_id] = metadata
             else:
+                if metadata.start_ms > now_ms:  # by a clock that was ahead: its time-out begins again here
+                    metadata = replace(metadata, start_ms=now_ms)
                 self.ids[transactional_id] = Transaction(self._context.config, metadata)
                 self._deadlines.note(transactional_id, metadata)
         if read:

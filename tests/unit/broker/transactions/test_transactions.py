@@ -393,6 +393,23 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
     run(story, tmp_path)
 
 
+def test_the_next_coordinator_ends_what_began_under_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        node.now_ms += 24 * 3_600_000
+        producer = await init(node, timeout_ms=1_000)
+        await add(node, producer, 0)
+        await node.send("a", producer)
+        node.now_ms -= 24 * 3_600_000
+        await node.lead_again(STATE_TOPIC)
+        for waited_ms, history in ((1_000, ["data"]), (1, ["data", "abort"])):
+            node.now_ms += waited_ms
+            node.transactions.expire(node.now_ms)
+            await node.settle()
+            assert node.history(T0) == history
+
+    run(story, tmp_path)
+
+
 def test_a_coordinator_writes_whatever_size_its_topic_allows(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         open_one, late = await init(node, "open"), await init(node, "late", timeout_ms=1_000)
