@@ -1,9 +1,10 @@
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from pylog.broker.client_counts import MAX_LABEL_CHARS, MAX_PRINCIPALS, MAX_SOFTWARE, ClientCounts
 from pylog.metrics import Metrics
-from pylog.security.principal import Principal, Session
+from pylog.security.principal import ANONYMOUS, Principal, SecurityProtocol, Session
 
 
 def _listener(name: str = "client") -> Any:
@@ -14,8 +15,20 @@ class _Connection(SimpleNamespace):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-def _connect(listener: Any, *, principal: str = "a", software: tuple[str, str] = ("", ""), requests: int = 1) -> Any:
-    session = Session(principal=Principal("User", principal), client_host="h", listener_name=listener.name)
+def _connect(
+    listener: Any,
+    *,
+    principal: str = "a",
+    software: tuple[str, str] = ("", ""),
+    requests: int = 1,
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
+) -> Any:
+    session = Session(
+        principal=Principal("User", principal),
+        client_host="h",
+        listener_name=listener.name,
+        security_protocol=protocol,
+    )
     connection = _Connection(session=session, software=software, requests=requests, read_ns=1)
     listener.connections.add(connection)
     return connection
@@ -94,3 +107,38 @@ def test_principals_beyond_the_limit_are_one() -> None:
     lines = [line for line in metrics.render().splitlines() if line.startswith("pylog_principal_requests_total{")]
     assert len(lines) == MAX_PRINCIPALS + 1
     assert 'pylog_principal_requests_total{listener="client",principal="other"} 5' in lines
+
+
+def test_a_login_that_failed_is_no_use_by_an_anonymous_client() -> None:
+    listener = _listener()
+    counts = ClientCounts([listener])
+    connection = _connect(listener, principal=ANONYMOUS.name, protocol=SecurityProtocol.SASL_SSL, requests=3)
+    assert counts.last_requests() == {}
+    listener.connections.discard(connection)
+    listener.on_closed(connection)
+    assert counts.last_requests() == {}
+
+
+def test_requests_keep_their_label_when_a_client_logs_in() -> None:
+    listener = _listener()
+    metrics = _shown(listener)
+    connection = _connect(listener, principal=ANONYMOUS.name, protocol=SecurityProtocol.SASL_SSL, requests=3)
+    assert "pylog_principal_requests_total{" not in metrics.render()
+    connection.session = replace(connection.session, principal=Principal("User", "alice"))
+    connection.requests += 1
+    page = metrics.render()
+    assert 'pylog_principal_requests_total{listener="client",principal="alice"} 4' in page
+    assert ANONYMOUS.name not in page
+
+
+def test_anonymous_clients_and_those_of_another_listener_are_told_apart_from_a_crowd() -> None:
+    crowded, quiet = _listener("crowded"), _listener("quiet")
+    metrics = _shown(crowded, quiet)
+    for number in range(MAX_PRINCIPALS + 5):
+        _connect(crowded, principal=f"{number}")
+    metrics.render()
+    _connect(crowded, principal=ANONYMOUS.name)
+    _connect(quiet, principal="late")
+    page = metrics.render()
+    assert 'pylog_principal_requests_total{listener="crowded",principal="ANONYMOUS"} 1' in page
+    assert 'pylog_principal_requests_total{listener="quiet",principal="late"} 1' in page
