@@ -138,8 +138,9 @@ def run(
     *,
     login_timeout_s: float = 20.0,
     max_connections: int = 10,
-) -> None:
-    """Run *test* with a client that has connected to a listener with SASL_PLAINTEXT."""
+) -> Metrics:
+    """Run *test* with a client that has connected to a listener with SASL_PLAINTEXT; return what was counted."""
+    metrics = Metrics()
 
     async def body() -> None:
         events: list[str] = []
@@ -152,7 +153,7 @@ def run(
                 "EXPIRING": Expiring,
             },
             limits,
-            Metrics(),
+            metrics,
             wall_s=lambda: NOW_S,
         )
 
@@ -183,6 +184,16 @@ def run(
             await logins.close()
 
     asyncio.run(body())
+    return metrics
+
+
+def logins(metrics: Metrics, mechanism: str = "SCRAM-SHA-256") -> dict[str, float]:
+    """Return how many logins by *mechanism* were counted, by their result."""
+    labels = {"listener": "client", "mechanism": mechanism}
+    return {
+        result: metrics.counter("pylog_logins_total", "", result=result, **labels).value
+        for result in ("succeeded", "failed")
+    }
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -196,7 +207,7 @@ def test_after_the_login_requests_have_the_user_as_principal(version: int) -> No
         assert (session.listener_name, session.client_host) == ("client", "127.0.0.1")
         assert (session.authenticated_at_ns > 0, session.expires_at_ns) == (True, NEVER_NS)
 
-    run(test)
+    assert logins(run(test)) == {"succeeded": 1, "failed": 0}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +311,7 @@ def test_a_wrong_login_is_told_one_sentence_and_closed(
         assert (last.error_code, last.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, INVALID_CREDENTIALS)
         assert await client.receive() is None
 
-    run(test)
+    assert logins(run(test)) == {"succeeded": 0, "failed": 1}
     [record] = [one for one in caplog.records if "login failed" in one.message]
     assert "127.0.0.1" in record.message
     assert "secret" not in record.message

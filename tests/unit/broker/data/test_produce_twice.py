@@ -8,8 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from pylog.broker.data.acks import Acknowledgements
 from pylog.broker.data.produce import ProduceHandler
+from pylog.broker.latency import Latency
 from pylog.errors import ErrorCode
 from pylog.metrics import Metrics
 from tests.unit.broker.data.test_identity import BROKER_EPOCH, EPOCH, FOLLOWER, Leading
@@ -198,5 +201,26 @@ def test_a_bad_batch_is_refused_beside_a_good_one(tmp_path: Path) -> None:
         one.send(batch(2), bytes(bad))
         one.follow(2)
         assert one.answers() == [(ErrorCode.NONE, 0), (ErrorCode.CORRUPT_MESSAGE, -1)]
+
+    asyncio.run(story())
+
+
+def test_the_wait_for_the_follower_is_a_part_of_its_own_of_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = 1_000
+    monkeypatch.setattr("pylog.broker.data.produce.now_ns", lambda: now_ns)
+
+    async def story() -> None:
+        nonlocal now_ns
+        one = Producing(tmp_path)
+        latency = Latency(one.metrics)
+        one.send(batch(2))
+        now_ns = 9_000
+        one.follow(1)
+        assert (sum(latency.replicas.counts), sum(latency.produce[-1].counts)) == (0, 0), "it waits still"
+        one.follow(2)
+        assert (latency.replicas.sum_ns, latency.produce[-1].sum_ns) == (8_000, 9_000), "read at 0, appended at 1,000"
+        assert (sum(latency.replicas.counts), sum(latency.produce[-1].counts)) == (1, 1)
 
     asyncio.run(story())
