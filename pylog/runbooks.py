@@ -147,7 +147,8 @@ RUNBOOKS: Mapping[str, Runbook] = {
     ),
     "PylogPartitionsUnderReplicated": Runbook(
         what="partitions led by broker BROKER lack a replica in sync: VALUE",
-        look="The alert names brokers that do not answer, and throttles. With PylogBrokerDown: go there first. "
+        look="The alert names brokers that do not answer, followers that lack records, and throttles. With "
+        "PylogBrokerDown: go there first. `pylog_follower_lag_seconds` since when each follower is behind. "
         "`pylog cluster health` names the partitions and the broker that is missing; `pylog top` shows which topics "
         "are "
         "written "

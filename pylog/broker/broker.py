@@ -107,7 +107,7 @@ class Broker:
             ask_isr=membership.alter_isr,
         )
         self.deletions = data.deletions
-        PartitionCounts(partitions, metrics, lambda: membership.is_controller, wall_ms)
+        PartitionCounts(partitions, metrics, lambda: membership.is_controller, wall_ms, steady_ms)
         self.groups = GroupCoordinator(
             partitions,
             typed(CoordinatorConfig, settings),

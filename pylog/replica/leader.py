@@ -7,7 +7,7 @@ controller and its answer nobody can say which of the two holds, so both must (r
 Source: KIP-101, KIP-497; Kafka's Partition.maybeIncrementLeaderHW, isFollowerInSync, isFollowerOutOfSync.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from pylog.model import Offset
@@ -261,6 +261,13 @@ class Leader:
             if known.log_end_offset != UNKNOWN and now_ms - known.last_fetch_ms <= self._lag_ms
         )
         return min(ends, default=None)
+
+    def lags_ms(self, log_end_offset: Offset, now_ms: int) -> Iterator[tuple[int, int]]:
+        """Yield each follower with how long ago it last had everything, 0 if it has everything now."""
+        for broker_id, follower in self._followers.items():
+            if broker_id in self._replicas:
+                lacks_records = follower.log_end_offset < log_end_offset
+                yield broker_id, max(now_ms - follower.caught_up_ms, 0) if lacks_records else 0
 
     def fell_behind(self, broker_id: int) -> None:
         """Count a follower as having had everything when it asked last: something has come since that it lacks."""

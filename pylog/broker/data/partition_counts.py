@@ -19,6 +19,7 @@ class _Totals:
     Attributes:
         written_ms: when the producer of an open transaction that is silent for longest wrote last.
         log_bytes: by topic, as the only value of a row.
+        follower_lag_s: by follower, as the only value of a row; of the partition in which it lags most.
     """
 
     led: int = 0
@@ -29,9 +30,10 @@ class _Totals:
     open_transactions: int = 0
     written_ms: int | None = None
     log_bytes: dict[tuple[str, ...], float] = field(default_factory=dict)
+    follower_lag_s: dict[tuple[str, ...], float] = field(default_factory=dict)
 
-    def add(self, partition: Partition) -> None:
-        """Count *partition*."""
+    def add(self, partition: Partition, now_ms: int) -> None:
+        """Count *partition* at *now_ms*, by the clock that its leader goes by."""
         self.offline += partition.is_offline
         log, leading = partition.log, partition.leading
         if log is not None:
@@ -43,6 +45,10 @@ class _Totals:
             self.under_replicated += in_sync < leading.factor
             self.under_min_isr += in_sync < leading.min_isr
             self.at_min_isr += in_sync == leading.min_isr < leading.factor
+            if log is not None:
+                for follower, lag_ms in leading.lags_ms(log.log_end_offset, now_ms):
+                    row = (str(follower),)
+                    self.follower_lag_s[row] = max(self.follower_lag_s.get(row, 0), lag_ms / 1000)
             if log is not None and log.producers.transactions is not None:
                 self._add_transactions(log.producers.last_written_ms())
 
@@ -58,11 +64,17 @@ class PartitionCounts:
     """Counts the partitions of one broker."""
 
     def __init__(
-        self, partitions: Partitions, metrics: Metrics, is_controller: Callable[[], bool], wall_ms: Callable[[], int]
+        self,
+        partitions: Partitions,
+        metrics: Metrics,
+        is_controller: Callable[[], bool],
+        wall_ms: Callable[[], int],
+        now_ms: Callable[[], int],
     ) -> None:
         """Show them in *metrics*; those of the whole cluster only while *is_controller* says so."""
         self._partitions = partitions
         self._wall_ms = wall_ms
+        self._now_ms = now_ms
         self._is_controller = is_controller
         self._totals = _Totals()
         self._leader_epochs: dict[Key, int] = {}
@@ -110,6 +122,14 @@ class PartitionCounts:
         )
         help = "Bytes of the log directories of a topic on this broker."
         metrics.table("pylog_topic_log_bytes", "gauge", help, ("topic",), lambda: self._totals.log_bytes)
+        metrics.table(
+            "pylog_follower_lag_seconds",
+            "gauge",
+            "How long ago a follower last had everything of the partition led here in which it lags most; 0 if it has "
+            "everything.",
+            ("follower",),
+            lambda: self._totals.follower_lag_s,
+        )
         self._leader_changes = metrics.counter("pylog_leader_changes_total", "Leaders that hosted partitions got.")
         partitions.subscribe(self._note, Moved.LEADER)
 
@@ -131,7 +151,7 @@ class PartitionCounts:
     def _count(self) -> Iterator[None]:
         totals = _Totals()
         for number, partition in enumerate(tuple(self._partitions), 1):
-            totals.add(partition)
+            totals.add(partition, self._now_ms())
             if number % _STEP == 0:
                 yield
         self._totals = totals

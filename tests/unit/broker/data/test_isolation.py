@@ -175,7 +175,7 @@ def test_describe_producers_says_what_is_open(partitions: Partitions) -> None:
 
 def test_open_transactions_are_counted(partitions: Partitions) -> None:
     log, metrics = log_of(partitions), Metrics()
-    PartitionCounts(partitions, metrics, lambda: False, lambda: 0)
+    PartitionCounts(partitions, metrics, lambda: False, lambda: 0, lambda: 0)
     assert "pylog_transactions_open 0" in metrics.render()
     send(log, 9)
     send(log, 10)
@@ -185,7 +185,7 @@ def test_open_transactions_are_counted(partitions: Partitions) -> None:
 
 def test_the_producer_that_is_silent_for_longest_in_an_open_transaction_is_shown(partitions: Partitions) -> None:
     log, metrics, now_ms = log_of(partitions), Metrics(), [90_000]
-    PartitionCounts(partitions, metrics, lambda: False, lambda: now_ms[0])
+    PartitionCounts(partitions, metrics, lambda: False, lambda: now_ms[0], lambda: 0)
     name = "pylog_transaction_silence_seconds"
     send(log, 8, sent_ms=1_000)
     end(log, 8, is_commit=True)
