@@ -14,7 +14,7 @@ was never confirmed and is cut off.  A broken transaction with a whole one behin
 
 What a start reads may be in the page cache only: a process that was killed wrote it and did not sync it, or its sync
 failed, after which the kernel takes the pages for written.  So each start writes what it read into a new file, and
-believes it once that is synced.
+believes it once that is synced.  Without room for that it writes the same bytes over the old file, and syncs those.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class Journal:
         """Read everything, write it anew without a torn tail, sync that; return the nodes by path and the last zxid.
 
         Raises:
-            StoreFull: there is no room for the new file; the old one stays.
+            StoreFull: there is no room for the new file, nor to write the old one over itself; the old one stays.
             StorageError: the file is damaged, or the disk refuses the new one; the old one stays.
         """
         nodes: dict[str, Node] = {}
@@ -109,10 +109,11 @@ class Journal:
             try:
                 fresh = self._write_fresh(_encode_all(zxid, nodes))
             except OSError as error:
-                if error.errno in _NO_ROOM:
-                    raise StoreFull(message=f"{self._fresh_path}: {error.strerror}") from error
-                raise
-            self._replace(fresh)
+                if error.errno not in _NO_ROOM:
+                    raise
+                self._write_over(content[:end], error)
+            else:
+                self._replace(fresh)
             if is_new:
                 _sync_directory(self._path.parent.parent)
         return nodes, zxid
@@ -198,6 +199,27 @@ class Journal:
                 self._fresh_path.unlink()
             raise
         return fd
+
+    def _write_over(self, content: bytes, no_room: OSError) -> None:
+        """Write over the journal the *content* that it has, and sync that; *no_room* is why there is no new file.
+
+        A crash on the way leaves the same: each byte takes the place of its like.
+
+        Raises:
+            StoreFull: there is no journal yet, or the file system has no room for that either.
+            OSError: the disk refuses.
+        """
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            _write_all(self._fd, content)
+            os.ftruncate(self._fd, len(content))
+            os.fsync(self._fd)
+        except OSError as error:
+            if error.errno not in {*_NO_ROOM, errno.ENOENT}:
+                raise
+            raise StoreFull(message=f"{self._fresh_path}: {no_room.strerror}") from error
+        self._size_bytes = len(content)
+        _logger.warning("journal_not_compacted file=%s reason=%s", self._path, no_room.strerror)
 
     def _cut_off(self) -> bool:
         """Take back what follows the last transaction that was synced; return False if the file could not be cut."""

@@ -449,6 +449,28 @@ def test_a_start_without_room_to_write_the_journal_anew_says_what_to_free_and_le
         assert dump(store) == before
 
 
+def test_a_start_without_room_for_a_second_journal_goes_on_with_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = filled(tmp_path)
+    fresh, journal = tmp_path / "store.new", tmp_path / "store.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b"torn")
+    fresh.symlink_to("/dev/full")
+    with opened(tmp_path) as store:
+        assert dump(store) == before
+        store.create("/later")
+        later = dump(store)
+    assert journal.read_bytes().startswith(whole)
+    fresh.symlink_to("/dev/full")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(StorageError, match="Input/output error"):
+            EmbeddedTree(tmp_path)
+    with opened(tmp_path) as again:
+        assert dump(again) == later
+
+
 def test_a_start_without_room_says_what_to_free(tmp_path: Path) -> None:
     store = EmbeddedStore.open(tmp_path)
     store.connect()
