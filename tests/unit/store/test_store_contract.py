@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pylog.cluster import znodes
+from pylog.errors import ApiError
 from pylog.store.base import (
     BadVersion,
     Check,
@@ -21,6 +23,7 @@ from pylog.store.base import (
     StoreError,
     WatchEvent,
 )
+from pylog.store.tree import MAX_NODE_BYTES, ClusterTree, Fence
 from tests.servers.stores import Backend, Events
 
 
@@ -50,6 +53,18 @@ def test_names_that_are_long_together_are_read_in_parts(store: Store) -> None:
     store.create(paths[-1], b"there")
     answers = store.get_many(paths)
     assert [None if one is None else one[0] for one in answers] == [None] * 99 + [b"there"]
+
+
+def test_the_largest_node_that_a_controller_writes_is_taken(store: Store) -> None:
+    tree = ClusterTree(store)
+    tree.prepare()
+    fence = Fence(1, store.get(znodes.CONTROLLER_EPOCH)[1].version)
+    data = bytes(MAX_NODE_BYTES - len("/large"))
+    for operation in (Create("/large", data), Set("/large", data)):
+        tree.write(fence, [operation])
+    with pytest.raises(ApiError, match="in the cluster's store"):
+        tree.write(fence, [Set("/large", data + b"x")])
+    assert store.get("/large")[0] == data
 
 
 def test_a_node_without_data_is_empty(store: Store) -> None:
