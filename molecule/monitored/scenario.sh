@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034  # local/test/molecule.sh reads it
 hosts='live1 live2 live3'
 image=packages
-min_tests=16
+min_tests=19
 empty_plays+=('Load topics into the lake')

@@ -15,6 +15,7 @@ from pylog.ops.preflight import GROUPS, load_specs
 from pylog.runbooks import RUNBOOKS
 from tests.cluster.night import BREAKAGES
 from tests.infra.test_monitoring import NOT_RAISED
+from tests.rolls.monitored.test_monitored import FAULTS
 from tests.servers.certificates import Authority
 from tests.templates import render
 
@@ -231,7 +232,9 @@ def test_the_table_of_what_is_measured_names_every_alert_and_where_it_is_raised(
                 assert name not in raised, f"{name}: twice"
                 raised[name] = cells[4]
     names = {rule["alert"] for rule in RULES}
-    live, night = names - NOT_RAISED.keys(), {name for one in BREAKAGES for name in one.fires}
-    assert raised == {
-        name: ", ".join(place for place, there in (("live", live), ("night", night)) if name in there) for name in names
+    places = {
+        "live": names - NOT_RAISED.keys(),
+        "monitored": {name for one in FAULTS for name, _ in one.fires},
+        "night": {name for one in BREAKAGES for name in one.fires},
     }
+    assert raised == {name: ", ".join(place for place, there in places.items() if name in there) for name in names}

@@ -19,13 +19,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Consumer
+from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from local.docs.alerts import FILES
 from pylog.client.producer import Producer
-from pylog.errors import PylogError
+from pylog.client.raw import RawClient
+from pylog.errors import ErrorCode, PylogError
 from pylog.ops.certificates import expiries
+from pylog.wire.api.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    QuotaChange,
+    QuotaEntity,
+    QuotaOperation,
+)
 from tests.cluster.night import OF_THE_MACHINE, hastened
 from tests.rolls import cluster
 from tests.rolls.cluster import HOSTS_FILE, inside
@@ -328,11 +338,160 @@ def _restarted_broker(_: Watch) -> Iterator[None]:
         cluster.said("partition", "elect")
 
 
+PAST = "1"
+"""A time long ago, in seconds since the Unix epoch."""
+METRICS = "/var/lib/pylog/metrics"
+OLD_NEWS = {
+    "backup": f"pylog_backup_last_success_timestamp_seconds {PAST}",
+    "ship": f"pylog_ship_last_progress_timestamp_seconds {PAST}",
+    "ingest": f"""pylog_ingest_last_run_timestamp_seconds {PAST}
+pylog_ingest_topic_stopped_timestamp_seconds{{topic="{TOPIC}",code="PYLOG-0402"}} {PAST}
+pylog_lake_dead_letters{{topic="{TOPIC}"}} 3""",
+    "audit": f"""pylog_audit_judged_timestamp_seconds {PAST}
+pylog_audit_findings{{topic="{TOPIC}",kind="lost"}} 2
+pylog_audit_findings{{topic="{TOPIC}",kind="unknown"}} 1""",
+    "connect": f"""pylog_connect_looked_timestamp_seconds {PAST}
+pylog_connect_up 0
+pylog_connect_tasks{{connector="files",state="failed"}} 1""",
+    "stream": f'pylog_stream_seen_timestamp_seconds{{query="counts"}} {PAST}',
+}
+"""By task, what its program writes for Prometheus, from when it was last well."""
+
+
+@contextmanager
+def _old_news(watch: Watch) -> Iterator[None]:
+    """Let every task of a host be one of the inventory that was last well long ago, and its disk fill slowly.
+
+    The files are what the programs write; that they write them is shown by tests of theirs.
+    """
+    limits = watch.read(LIMITS)
+    rule = f"{{record: pylog_expected, expr: vector(1), labels: {{task: TASK, host: {AWAY}, datacenter: live}}}}"
+    expected = "".join(f"      - {rule}\n".replace("TASK", task) for task in ("load", "audit", "connect", "stream"))
+    disk = "/var/lib/pylog/disk1"
+    free, size = map(int, inside(FILLED, f"df --block-size=1 --output=avail,size {disk} | tail -n 1").split())
+    inside(AWAY, "systemctl stop pylog-ship")
+    for task, text in OLD_NEWS.items():
+        path = f"{METRICS}/{task}.prom"
+        inside(AWAY, f"cp -p {path} /root/{task}.prom || true")
+        inside(AWAY, f"echo {base64.b64encode(text.encode()).decode()} | base64 -d > {path}.new; mv {path}.new {path}")
+    watch.put(LIMITS, limits.rstrip("\n") + "\n" + expected)
+    inside(FILLED, f"fallocate --length {free - size * 40 // 100} {disk}/core.12345")
+    try:
+        yield
+    finally:
+        inside(FILLED, f"rm {disk}/core.12345")
+        watch.put(LIMITS, limits)
+        for task in OLD_NEWS:
+            path = f"{METRICS}/{task}.prom"
+            inside(AWAY, f"mv /root/{task}.prom {path} || rm {path}")
+        inside(AWAY, "systemctl start pylog-ship")
+
+
+@contextmanager
+def _within_a_minute(watch: Watch, *alerts: str) -> Iterator[None]:
+    """Let a number of seconds in the conditions of *alerts* be a minute: it is no range, which `hastened` divides."""
+    rules = watch.read(RULES)
+    tree = yaml.safe_load(rules)
+    for rule in (rule for group in tree["groups"] for rule in group["rules"] if rule.get("alert") in alerts):
+        rule["expr"], count = re.subn(r"([<>]) \d{3,}", r"\1 60", rule["expr"])
+        assert count == 1, rule
+    watch.put(RULES, yaml.safe_dump(tree, sort_keys=False))
+    try:
+        yield
+    finally:
+        watch.put(RULES, rules)
+
+
+@contextmanager
+def _probe_cut_off(watch: Watch) -> Iterator[None]:
+    """Refuse what programs of pylog send to brokers as clients: beside the probe that is the shipper."""
+    with (
+        _within_a_minute(watch, "PylogCanarySilent", "PylogGroupLagUnknown"),
+        _dropped(WATCHER, "output", "tcp dport 9092 meta skuid pylog reject with tcp reset"),
+    ):
+        yield
+
+
+def _quota(client_id: str, *, remove: bool = False) -> None:
+    """Let a client write a kilobyte a second at each broker, or as much as it likes again."""
+    change = QuotaChange(
+        entity=[QuotaEntity(entity_type="client-id", entity_name=client_id)],
+        ops=[QuotaOperation(key="producer_byte_rate", value=1024, remove=remove)],
+    )
+    with RawClient(cluster.bootstrap()) as client:
+        answer = AlterClientQuotasResponse.decode(1, client.ask(AlterClientQuotasRequest(entries=[change]), 1))
+    assert [one.error_code for one in answer.entries] == [ErrorCode.NONE], answer
+
+
+GREEDY, RESTLESS, SILENT = "greedy", "restless", "silent"
+
+
+@contextmanager
+def _bad_clients(watch: Watch) -> Iterator[None]:
+    """A producer that falls silent in its transaction; see `_go_on_badly` for the others."""
+    bootstrap = cluster.bootstrap()
+    _quota(GREEDY)
+    producer = KafkaProducer(
+        {"bootstrap.servers": bootstrap, "transactional.id": SILENT, "transaction.timeout.ms": 900_000}
+    )
+    producer.init_transactions(120)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"and then silence", partition=0)
+    assert producer.flush(60) == 0
+    with _within_a_minute(watch, "PylogTransactionHangs"):
+        try:
+            yield
+        finally:
+            producer.abort_transaction(120)
+            _quota(GREEDY, remove=True)
+            cluster.said("group", "delete", RESTLESS, "--yes")
+
+
+def _go_on_badly() -> None:
+    """Write more than the quota allows; join a group, read nothing and leave it."""
+    greedy = KafkaProducer({"bootstrap.servers": cluster.bootstrap(), "client.id": GREEDY, "message.timeout.ms": 9000})
+    for _ in range(20):
+        greedy.produce(TOPIC, b"v" * 2000)
+    greedy.flush(2)
+    greedy.purge()
+    reader = Consumer({"bootstrap.servers": cluster.bootstrap(), "group.id": RESTLESS, "enable.auto.commit": False})
+    reader.subscribe([TOPIC])
+    deadline_s = time.monotonic() + 10
+    while not reader.assignment() and time.monotonic() < deadline_s:
+        reader.poll(0.1)
+    reader.close()
+
+
 # Whoever writes to the leader of before is refused once, which a range of a minute shows for longer than the divided
 # time of the alert.
 _MOVED_LEADERS = frozenset({"PylogProduceRefused"})
 _REPLICAS = _MOVED_LEADERS | {"PylogPartitionsUnderReplicated", "PylogNoMargin", "PylogIsrChurns"}
 FAULTS = (
+    # First: what filled the disk before would bend the line that foretells when it is full.
+    Fault(
+        "old-news",
+        f"tasks of {AWAY} were last well long ago, say the files that their programs write; a file of somebody else's "
+        f"fills the data disk of the broker on {FILLED} to 60 %",
+        frozenset(
+            {
+                ("PylogBackupLate", AWAY),
+                ("PylogShipLate", AWAY),
+                ("PylogLoadLate", AWAY),
+                ("PylogLoadTopicStopped", AWAY),
+                ("PylogLakeDeadLetters", AWAY),
+                ("PylogAuditLate", AWAY),
+                ("PylogAuditFindings", AWAY),
+                ("PylogAuditUnknown", AWAY),
+                ("PylogConnectDown", AWAY),
+                ("PylogConnectWatchSilent", AWAY),
+                ("PylogConnectTaskFailed", ""),
+                ("PylogStreamSilent", AWAY),
+                ("PylogDiskFullSoon", FILLED),
+            }
+        ),
+        frozenset(),
+        _old_news,
+    ),
     Fault(
         "failed-unit",
         f"a unit on {AWAY} fails, and is not started again",
@@ -446,6 +605,21 @@ FAULTS = (
         frozenset(),
         _stopped_group,
         write,
+    ),
+    Fault(
+        "bad-clients",
+        "a producer falls silent in its transaction, one exceeds its quota, a member joins and leaves for ever",
+        frozenset({("PylogTransactionHangs", ""), ("PylogClientsThrottled", ""), ("PylogGroupRebalances", "")}),
+        frozenset(),
+        _bad_clients,
+        _go_on_badly,
+    ),
+    Fault(
+        "probe-cut-off",
+        f"a packet filter on {WATCHER} refuses what probe and shipper send to brokers",
+        frozenset({("PylogCanarySilent", WATCHER), ("PylogGroupLagUnknown", WATCHER)}),
+        frozenset({"PylogCanaryFails", "PylogShipLate"}),
+        _probe_cut_off,
     ),
     Fault(
         "two-dead-brokers",

@@ -220,7 +220,9 @@ def test_a_user_without_a_right_is_named_before_rights_are_enforced() -> None:
     denial = {"principal": "User:bob", "host": "192.0.2.7", "operation": "WRITE", "resource": "TOPIC",
               "name": "clicks", "last_ms": NOW_MS - 1_000}  # fmt: skip
     old = {**denial, "name": "old", "last_ms": NOW_MS - 2 * DAY_S * 1000}
-    found = cut_off(ENFORCING, {"broker 1": rights(denials=[denial, old], dropped=3, dropped_ms=NOW_MS - 2)}, NOW_MS, DAY_S)
+    found = cut_off(
+        ENFORCING, {"broker 1": rights(denials=[denial, old], dropped=3, dropped_ms=NOW_MS - 2)}, NOW_MS, DAY_S
+    )
     assert found == [
         "broker 1: User:bob from 192.0.2.7 lacks WRITE on TOPIC clicks",
         "broker 1: 3 more kinds of denials had no room; its log has them",
