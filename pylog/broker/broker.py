@@ -149,7 +149,6 @@ class Broker:
                 source,
                 metrics,
                 reloads=self._reloads,
-                max_frame_bytes=limits.socket_request_max_bytes,
                 features=lambda: features_of(partitions.image.level),
             )
             for name, listener in config.clients.items()

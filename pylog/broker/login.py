@@ -100,12 +100,10 @@ class LoginLimits:
     """Limits of logins on one listener.
 
     Attributes:
-        max_frame_bytes: of a request, once the client has logged in.
         failure_delay_ms: how long a failed login waits for its answer and its end.
         max_reauth_ms: longest session, 0 for no limit but that of the credential.
     """
 
-    max_frame_bytes: int
     failure_delay_ms: int
     max_reauth_ms: int
 
@@ -314,7 +312,7 @@ class Logins:
             expires_at_ns=at_ns + lifetime_ms * 1_000_000 if lifetime_ms else NEVER_NS,
         )
         connection.begin_session(session)
-        connection.allow_frames(self._limits.max_frame_bytes)
+        connection.admit()
         login.stage, login.exchange = Stage.DONE, None
         self._succeeded[login.mechanism].value += 1
         return lifetime_ms

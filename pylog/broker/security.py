@@ -127,7 +127,6 @@ def open_door(
     metrics: Metrics,
     *,
     reloads: Reloads,
-    max_frame_bytes: int,
     features: Callable[[], Features] = Features,
 ) -> Door:
     """Return what the settings of *listener* ask for; *reloads* gets its certificates.
@@ -148,7 +147,6 @@ def open_door(
     handler: FrameHandler = requests
     if protocol.has_sasl:
         limits = LoginLimits(
-            max_frame_bytes=max_frame_bytes,
             failure_delay_ms=settings.connection_failed_authentication_delay_ms,
             max_reauth_ms=settings.connections_max_reauth_ms,
         )
@@ -190,13 +188,14 @@ def peer_keys(secret: bytes, config: BrokerConfig, metrics: Metrics, reloads: Re
 
 
 def peer_security(config: BrokerConfig, keys: PeerKeys) -> ListenerSecurity | None:
-    """Return how connections of other brokers are protected; None if they are plain."""
-    if config.internal is None or keys.tls is None:
+    """Return how connections of other brokers are protected; None without a listener for them."""
+    if config.internal is None:
         return None
     settings = config.internal.settings
     return ListenerSecurity(
-        protocol=SecurityProtocol.SSL,
+        protocol=SecurityProtocol.PLAINTEXT if keys.tls is None else SecurityProtocol.SSL,
         tls=keys.tls,
+        asks_proof=True,
         login_timeout_s=settings.login_timeout_ms / 1000,
         user_of=lambda certificate: _PEERS,  # the proof says which broker it is
         accepts_plain=SecurityProtocol.PLAINTEXT in settings.accepted,

@@ -104,9 +104,9 @@ class Connection:
 
     __slots__ = (
         "_big", "_big_have", "_big_size", "_buffer", "_fd", "_handler", "_is_behind", "_is_held", "_is_paused",
-        "_is_reading_ahead", "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_close", "_out", "_out_bytes",
-        "_raw", "_session_end", "_slots", "_sock", "_tail", "_was_read_in", "answered", "is_closed", "peer", "read_ns",
-        "requests", "rights", "session", "software", "state",
+        "_is_reading_ahead", "_is_writing", "_loop", "_max_frame_bytes", "_muted", "_on_admit", "_on_close", "_out",
+        "_out_bytes", "_raw", "_session_end", "_slots", "_sock", "_tail", "_was_read_in", "answered", "is_closed",
+        "peer", "read_ns", "requests", "rights", "session", "software", "state",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +119,7 @@ class Connection:
         session: Session,
         peer: str,
         on_close: Callable[["Connection", str], None],
+        on_admit: Callable[["Connection"], int] | None = None,
     ) -> None:
         self._sock = sock
         self._fd = sock.fileno()
@@ -128,6 +129,7 @@ class Connection:
         self._buffer = memoryview(buffer)
         self._max_frame_bytes = max_frame_bytes
         self._on_close = on_close
+        self._on_admit = on_admit
         self._tail: bytes | bytearray = b""
         self._big: bytearray | None = None
         self._big_have = 0
@@ -194,9 +196,11 @@ class Connection:
             left_s = (session.expires_at_ns - _now_ns()) / 1e9
             self._session_end = self._loop.call_later(max(left_s, 0.0), self.close, "session expired")
 
-    def allow_frames(self, max_bytes: int) -> None:
-        """Take frames of up to *max_bytes* from now on."""
-        self._max_frame_bytes = max_bytes
+    def admit(self) -> None:
+        """Take requests of any client's size from now on: this one has shown who it is.  A second call does nothing."""
+        if self._on_admit is not None:
+            self._max_frame_bytes = self._on_admit(self)
+            self._on_admit = None
 
     def mute(self, duration_ms: int) -> None:
         """Read nothing more for *duration_ms* at least (rule 6); what was read already is handled, replies go out."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pylog.net.connection import Connection, FrameHandler
+from pylog.net.unproven import Unproven
 from pylog.security.exchange import LoginFailed
 from pylog.security.principal import ANONYMOUS, NEVER_NS, USER, Principal, SecurityProtocol, Session, normal_host
 
@@ -29,16 +30,17 @@ _ACCEPTS_PER_WAKE_UP = 64  # so that a storm of connections leaves room for the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSecurity:
-    """How a listener that is not PLAINTEXT treats new connections.
+    """How a listener treats new connections that have to show who they are.
 
     Attributes:
-        protocol: not PLAINTEXT.
+        protocol: of its connections.
         tls: encryption; None for SASL_PLAINTEXT.
         user_of: returns the user of a certificate in DER, or raises LoginFailed; for SSL.
         login_timeout_s: how long a handshake may take, and then a login.
         max_login_frame_bytes: of a frame before the login.
         max_session_ms: longest session of a client with a certificate, 0 for no limit; it cannot be renewed.
         accepts_plain: plain connections are accepted too, on the same port.
+        asks_proof: the handler admits connections by a proof of its own, as among brokers.
     """
 
     protocol: SecurityProtocol
@@ -48,6 +50,12 @@ class ListenerSecurity:
     max_login_frame_bytes: int = 16_384
     max_session_ms: int = 0
     accepts_plain: bool = False
+    asks_proof: bool = False
+
+    @property
+    def has_login(self) -> bool:
+        """Whether a connection has few rights until its handler admits it."""
+        return self.protocol.has_sasl or self.asks_proof
 
 
 class Listener:
@@ -79,7 +87,7 @@ class Listener:
             max_connections: further ones are closed as they come.
             on_event: called with (event, peer, reason) when a connection is refused or closed for a fault.
             delay_ms: asked with the address of each new one: 0 to serve it, or for how long it waits to be closed.
-            security: encryption and login; None for a PLAINTEXT listener.
+            security: encryption and login; None for a listener without either.
         """
         self.name = name
         self.connections: set[Connection] = set()
@@ -93,6 +101,8 @@ class Listener:
         self._delay_ms = delay_ms
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._security = security
+        self._logins: dict[Connection, tuple[str, asyncio.TimerHandle]] = {}
+        self._unproven = Unproven(max_connections, security.max_login_frame_bytes if security is not None else 1)
         self._handshakes: Handshakes | None = None
         if security is not None and security.tls is not None:
             from pylog.net import tls  # brokers without TLS do not load what it needs
@@ -101,9 +111,9 @@ class Listener:
                 security.tls,
                 self._handshaken,
                 self._handshake_failed,
+                self._unproven,
                 self._plain_came if security.accepts_plain else None,
             )
-        self._unproven: dict[Connection, asyncio.TimerHandle] = {}
 
     def open(self, host: str, port: int) -> int:
         """Bind; return the port, which differs from *port* when that is 0.
@@ -156,7 +166,7 @@ class Listener:
             except OSError as error:  # out of descriptors, or the peer left already; the listener goes on
                 self._on_event("accept_failed", "", str(error))
                 return
-            self._accept(sock, address[0], f"{address[0]}:{address[1]}")
+            self._accept(sock, normal_host(address[0]), f"{address[0]}:{address[1]}")
 
     def _accept(self, sock: socket.socket, host: str, peer: str) -> None:
         if delay_ms := self._delay_ms(host):
@@ -168,14 +178,15 @@ class Listener:
             sock.close()
             self._on_event("connection_refused", peer, f"{self._max_connections} connections are open")
             return
-        if (security := self._security) is not None and self._count_unproven() >= self._max_unproven():
+        security = self._security
+        if security is not None and (refusal := self._unproven.refusal(host)):
             sock.close()
-            self._on_event("connection_refused", peer, f"{self._count_unproven()} connections have not logged in yet")
+            self._on_event("connection_refused", peer, refusal)
             return
         sock.setblocking(False)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        session = Session(client_host=normal_host(host), listener_name=self.name)
+        session = Session(client_host=host, listener_name=self.name)
         if handshakes is not None and security is not None:
             handshakes.begin(sock, host, peer, security.login_timeout_s)
         elif security is not None:
@@ -185,20 +196,24 @@ class Listener:
 
     def _connect(self, kind: type[Connection], sock: "socket.socket | TlsSocket", session: Session, peer: str) -> None:
         security = self._security
-        has_sasl = security is not None and security.protocol.has_sasl
+        has_login = security is not None and security.has_login
         connection = kind(
             sock,  # type: ignore[arg-type]  # a TlsSocket where *kind* wants one
             handler=self._handler,
             buffer=self._buffer,
-            max_frame_bytes=security.max_login_frame_bytes if has_sasl and security else self._max_frame_bytes,
+            max_frame_bytes=security.max_login_frame_bytes if has_login and security else self._max_frame_bytes,
             session=session,
             peer=peer,
             on_close=self._closed,
+            on_admit=self._admitted if has_login else None,
         )
         self.connections.add(connection)
-        if has_sasl and security is not None:
-            loop = asyncio.get_running_loop()
-            self._unproven[connection] = loop.call_later(security.login_timeout_s, self._check_login, connection)
+        if has_login and security is not None:
+            end = asyncio.get_running_loop().call_later(
+                security.login_timeout_s, connection.close, "login took too long"
+            )
+            self._logins[connection] = (session.client_host, end)
+            self._unproven.enter(session.client_host)
 
     def _handshaken(self, sock: "TlsSocket", host: str, peer: str, certificate: bytes | None) -> None:
         from pylog.net.tls import TlsConnection
@@ -206,7 +221,7 @@ class Listener:
         security = self._security
         assert security is not None
         session = Session(
-            client_host=normal_host(host),
+            client_host=host,
             listener_name=self.name,
             security_protocol=security.protocol,
             binding=sock.binding,
@@ -229,27 +244,20 @@ class Listener:
         self._connect(TlsConnection, sock, session, peer)
 
     def _plain_came(self, sock: socket.socket, host: str, peer: str) -> None:
-        self._connect(Connection, sock, Session(client_host=normal_host(host), listener_name=self.name), peer)
+        self._connect(Connection, sock, Session(client_host=host, listener_name=self.name), peer)
 
     def _handshake_failed(self, peer: str, reason: str) -> None:
         self._on_event("connection_refused", peer, reason)
 
-    def _check_login(self, connection: Connection) -> None:
-        del self._unproven[connection]
-        if not connection.session.authenticated_at_ns:
-            connection.close("login took too long")
+    def _admitted(self, connection: Connection) -> int:
+        self._end_login(connection)
+        return self._max_frame_bytes
 
-    def _count_unproven(self) -> int:
-        """Return how many connections are in a handshake, or have not logged in at their last look."""
-        handshakes = 0 if self._handshakes is None else len(self._handshakes)
-        if len(self._unproven) + handshakes >= self._max_unproven():
-            for connection in [one for one in self._unproven if one.session.authenticated_at_ns]:
-                self._unproven.pop(connection).cancel()
-        return len(self._unproven) + handshakes
-
-    def _max_unproven(self) -> int:
-        # Else whoever can reach the port keeps everybody out without a password.
-        return max(self._max_connections // 2, 1)
+    def _end_login(self, connection: Connection) -> None:
+        if (login := self._logins.pop(connection, None)) is not None:
+            host, end = login
+            end.cancel()
+            self._unproven.leave(host)
 
     def _hold(self, sock: socket.socket, delay_ms: int) -> None:
         """Leave a connection unanswered for a while: closed at once, its client would come back at once."""
@@ -264,8 +272,7 @@ class Listener:
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
-        if (timer := self._unproven.pop(connection, None)) is not None:
-            timer.cancel()
+        self._end_login(connection)
         if self.on_closed is not None:
             self.on_closed(connection)
         if reason not in ("peer closed", "broker stops", ""):

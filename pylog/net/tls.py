@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pylog.log.segment import FileSlice
 from pylog.net.connection import Connection
+from pylog.net.unproven import Unproven
 from pylog.security.server_tls import ServerTls
 
 MAX_WRITE_BYTES = 64 * 1024
@@ -157,6 +158,7 @@ class Handshakes:
         tls: ServerTls,
         on_done: Callable[[TlsSocket, str, str, bytes | None], None],
         on_failed: Callable[[str, str], None],
+        unproven: Unproven,
         on_plain: Callable[[socket.socket, str, str], None] | None = None,
     ) -> None:
         """Make it; both functions are called on the loop.
@@ -165,11 +167,13 @@ class Handshakes:
             tls: says which context to use.
             on_done: gets the socket, host, peer, and the client's certificate in DER.
             on_failed: gets the peer and the reason; not called when a client only went away.
+            unproven: where handshakes under way are counted.
             on_plain: gets the socket, host and peer of a plain connection; such are refused without it.
         """
         self._tls = tls
         self._on_done = on_done
         self._on_failed = on_failed
+        self._unproven = unproven
         self._on_plain = on_plain
         self._threads = ThreadPoolExecutor(HANDSHAKE_THREADS, "tls")
         self._pending: dict[_Handshake, asyncio.TimerHandle] = {}
@@ -181,6 +185,7 @@ class Handshakes:
         """Begin the handshake on a new non-blocking connection; it is closed after *timeout_s*."""
         handshake = _Handshake(self, sock, host, peer)
         loop = asyncio.get_running_loop()
+        self._unproven.enter(host)
         self._pending[handshake] = loop.call_later(timeout_s, handshake.fail, "TLS handshake took too long")
         handshake.wait_first_byte()
 
@@ -260,14 +265,15 @@ class _Handshake:
         self._go_on()
 
     def _finish(self) -> None:
-        self._end()
         assert isinstance(self._sock, ssl.SSLSocket)
         certificate = self._sock.getpeercert(binary_form=True)
+        self._end()
         self._owner._on_done(TlsSocket(self._sock, self._binding), self._host, self._peer, certificate)
 
     def _end(self) -> None:
         self._is_over = True
         self._owner._pending.pop(self).cancel()
+        self._owner._unproven.leave(self._host)
 
     def fail(self, reason: str) -> None:
         if self._is_over:

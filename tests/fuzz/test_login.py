@@ -139,7 +139,7 @@ def test_noise_before_the_login_lets_nobody_in(seed: int, caplog: pytest.LogCapt
                 "PLAIN": lambda: PlainServer(SOURCE),
                 "OAUTHBEARER": lambda: OAuthBearerServer(no_token),
             },
-            LoginLimits(max_frame_bytes=1 << 20, failure_delay_ms=0, max_reauth_ms=60_000),
+            LoginLimits(failure_delay_ms=0, max_reauth_ms=60_000),
             Metrics(),
             wall_s=time.time,
         )

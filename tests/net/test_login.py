@@ -129,7 +129,7 @@ def request_frame(request: Request, version: int) -> bytes:
     return request.encode(version, head + (b"\0" if is_flexible(request.api_key, version) else b""))
 
 
-LIMITS = LoginLimits(max_frame_bytes=REQUEST_FRAME, failure_delay_ms=0, max_reauth_ms=0)
+LIMITS = LoginLimits(failure_delay_ms=0, max_reauth_ms=0)
 
 
 def run(
@@ -408,6 +408,7 @@ def test_a_login_that_takes_too_long_ends_even_if_it_is_muted() -> None:
     async def idle(client: Client) -> None:
         assert await client.receive() is None
         assert client.events == ["login took too long"]
+        assert not client.listener.connections
 
     async def half(client: Client) -> None:
         await client.handshake()
@@ -418,19 +419,42 @@ def test_a_login_that_takes_too_long_ends_even_if_it_is_muted() -> None:
     run(half, login_timeout_s=0.2)
 
 
+async def connect(client: Client, host: str) -> Client:
+    """Connect to the same listener from another address of loopback."""
+    port = client.writer.get_extra_info("peername")[1]
+    return Client(*await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0)), client.listener)
+
+
 def test_half_of_the_connections_are_kept_for_those_who_have_logged_in() -> None:
     async def test(client: Client) -> None:
-        port = client.writer.get_extra_info("peername")[1]
-        others = [Client(*await asyncio.open_connection("127.0.0.1", port), client.listener) for _ in range(3)]
-        answers = [await one.receive() for one in others[2:]]
-        assert answers == [None]  # the fourth of at most six, three of which may wait
+        others = [await connect(client, f"127.0.0.{number}") for number in (1, 2, 2, 3)]
+        assert await others[-1].receive() is None  # the fifth of at most eight, four of which may wait
+        assert "4 connections have not logged in yet" in client.events
         assert (await client.login()).error_code == ErrorCode.NONE
-        late = Client(*await asyncio.open_connection("127.0.0.1", port), client.listener)
+        late = await connect(client, "127.0.0.3")
         assert (await late.login()).error_code == ErrorCode.NONE
         for one in (*others, late):
             one.writer.close()
 
-    run(test, max_connections=6)
+    run(test, max_connections=8)
+
+
+def test_one_address_cannot_take_all_places_of_those_who_have_not_logged_in() -> None:
+    async def test(client: Client) -> None:
+        others = [await connect(client, "127.0.0.1") for _ in range(2)]
+        assert await others[-1].receive() is None
+        assert client.events == ["2 connections of this address have not logged in yet"]
+        elsewhere = await connect(client, "127.0.0.2")
+        assert (await elsewhere.login()).error_code == ErrorCode.NONE
+        others[0].writer.close()
+        while len(client.listener.connections) > 2:
+            await asyncio.sleep(0)
+        again = await connect(client, "127.0.0.1")
+        assert (await again.login()).error_code == ErrorCode.NONE
+        for one in (elsewhere, again):
+            one.writer.close()
+
+    run(test, max_connections=8)
 
 
 def aged(client: Client, seconds: float) -> None:

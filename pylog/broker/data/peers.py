@@ -106,7 +106,9 @@ class PeerRequests:
         if request.key is InternalKey.HELLO:
             return self._hello(caller, request, connection.session.binding)
         if request.key is InternalKey.PROVE:
-            return self._prove(caller, request)
+            answer = self._prove(caller, request)
+            connection.admit()
+            return answer
         if not caller.is_proven:
             return [internal.encode_response(request.correlation_id, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
         if request.key is InternalKey.BEGIN_ANEW:

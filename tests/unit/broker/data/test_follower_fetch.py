@@ -245,7 +245,9 @@ def test_a_fetcher_stopped_while_it_connects_closes_the_connection(tmp_path: Pat
         requests = PeerRequests(PeerKeys(secret), unused, unused, unused)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))
+            connection: Any = SimpleNamespace(
+                state=None, session=Session(client_host="h", listener_name="internal"), admit=lambda: None
+            )
             with contextlib.suppress(asyncio.IncompleteReadError):
                 while True:
                     size = int.from_bytes(await reader.readexactly(4), "big")

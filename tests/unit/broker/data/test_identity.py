@@ -577,6 +577,7 @@ class Peers:
         found: Any = SimpleNamespace(
             state=None,
             session=SimpleNamespace(binding=b""),
+            admit=lambda: None,
             open_slot=lambda: SimpleNamespace(connection=found, complete=lambda parts: None),
         )
         nonce = bytes(internal.NONCE_BYTES)

@@ -20,6 +20,7 @@ from pylog.net.listener import Listener, ListenerSecurity
 from pylog.security.principal import SecurityProtocol
 from pylog.security.server_tls import ServerTls, TlsConfig, check_names, own_certificate
 from pylog.wire import internal
+from pylog.wire.internal import InternalKey
 from tests.servers.certificates import Authority
 
 SECRET = b"s" * 32
@@ -45,15 +46,20 @@ def keys_of(authority: Authority, file: str, *, calls_by_tls: bool = True, secre
 
 
 @contextmanager
-def callee(keys: PeerKeys, *, accepts_plain: bool) -> Iterator[tuple[NodeAddress, list[str]]]:
+def callee(
+    keys: PeerKeys, *, accepts_plain: bool, login_timeout_s: float = 20.0
+) -> Iterator[tuple[NodeAddress, list[str]]]:
     """Listen for brokers; yield the address, and what is logged."""
     events: list[str] = []
     unused: Any = None
-    security = None
-    if keys.tls is not None:
-        security = ListenerSecurity(
-            protocol=SecurityProtocol.SSL, tls=keys.tls, user_of=lambda der: "brokers", accepts_plain=accepts_plain
-        )
+    security = ListenerSecurity(
+        protocol=SecurityProtocol.PLAINTEXT if keys.tls is None else SecurityProtocol.SSL,
+        tls=keys.tls,
+        user_of=lambda der: "brokers",
+        accepts_plain=accepts_plain,
+        asks_proof=True,
+        login_timeout_s=login_timeout_s,
+    )
     listener = Listener(
         "internal",
         PeerRequests(keys, unused, unused, unused),
@@ -98,6 +104,56 @@ def test_a_plain_call_is_refused_after_the_migration(authority: Authority) -> No
             with pytest.raises(ApiError, match=r"closed|reset"):
                 await reach(PeerKeys(SECRET), address)
             assert "plain client on a TLS listener" in events[0]
+
+    asyncio.run(story())
+
+
+@pytest.fixture(params=["PLAINTEXT", "SSL"])
+def keys(request: pytest.FixtureRequest, authority: Authority) -> PeerKeys:
+    """What a broker shows that calls plainly, or by TLS."""
+    return PeerKeys(SECRET) if request.param == "PLAINTEXT" else keys_of(authority, "b.pem")
+
+
+async def stranger(keys: PeerKeys, address: NodeAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect with a good certificate, if one is asked for, and no proof."""
+    context = keys.context()
+    name = None if context is None else address.host
+    return await asyncio.open_connection(address.host, address.port, ssl=context, server_hostname=name)
+
+
+def test_a_frame_before_the_proof_is_small(keys: PeerKeys) -> None:
+    async def story() -> None:
+        with callee(keys, accepts_plain=False) as (address, events):
+            reader, writer = await stranger(keys, address)
+            writer.write((16_385).to_bytes(4, "big"))
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+            assert "frame claims 16385 bytes; 1 to 16384 are allowed" in events[0]
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_frame_after_the_proof_is_as_large_as_others(keys: PeerKeys) -> None:
+    async def story() -> None:
+        with callee(keys, accepts_plain=False) as (address, events):
+            client = PeerClient(1, keys, lambda: 2)
+            assert await client.reach(address, 20)
+            large = b"\0" * 100_000
+            with pytest.raises(ConnectionError):
+                await client._call(len(large).to_bytes(4, "big") + large)
+            assert "not a broker's request" in events[0]
+
+    asyncio.run(story())
+
+
+def test_a_proof_that_does_not_come_in_time_ends_the_connection(keys: PeerKeys) -> None:
+    async def story() -> None:
+        with callee(keys, accepts_plain=False, login_timeout_s=0.5) as (address, events):
+            reader, writer = await stranger(keys, address)
+            writer.write(internal.encode_request(InternalKey.HELLO, 1, internal.encode_hello(1, b"n" * 32)))
+            await asyncio.wait_for(reader.read(), 10)
+            assert events == ["login took too long"]
+            writer.close()
 
     asyncio.run(story())
 

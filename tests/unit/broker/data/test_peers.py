@@ -136,7 +136,9 @@ async def serving(keys: PeerKeys) -> AsyncIterator[NodeAddress]:
     requests = PeerRequests(keys, unused, unused, unused)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))
+        connection: Any = SimpleNamespace(
+            state=None, session=Session(client_host="h", listener_name="internal"), admit=lambda: None
+        )
         with contextlib.suppress(asyncio.IncompleteReadError, ProtocolError):
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
@@ -223,7 +225,7 @@ def test_f5_a_connection_ends_with_the_secret_that_opened_it(tmp_path: Path, fra
         requests = PeerRequests(keys, unused, answer, answer)
         slot = SimpleNamespace(complete=lambda parts: None)
         session = Session(client_host="h", listener_name="internal")
-        connection: Any = SimpleNamespace(state=None, session=session, open_slot=lambda: slot)
+        connection: Any = SimpleNamespace(state=None, session=session, open_slot=lambda: slot, admit=lambda: None)
         prove(requests, connection, b"old")
         for number, content in enumerate(PHASES[1:3]):
             change(keys, tmp_path / "secret", content)
