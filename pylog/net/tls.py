@@ -267,6 +267,10 @@ class _Handshake:
     def _finish(self) -> None:
         assert isinstance(self._sock, ssl.SSLSocket)
         certificate = self._sock.getpeercert(binary_form=True)
+        # OpenSSL looks at the certificate only when a session begins, and TLS 1.2 resumes one for two hours.
+        if self._sock.session_reused and certificate is not None and self._owner._tls.has_expired(certificate):
+            self.fail("client certificate: certificate has expired since its session began")
+            return
         self._end()
         self._owner._on_done(TlsSocket(self._sock, self._binding), self._host, self._peer, certificate)
 

@@ -246,6 +246,10 @@ class ServerTls:
         self._digest = digest
         return True
 
+    def has_expired(self, certificate: bytes) -> bool:
+        """Return whether the time of a client's certificate, in DER, is over."""
+        return x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp() <= self._now_s()
+
     def _make(self, digest: bytes) -> None:
         """Make everything from the files, which have *digest*, and only then use it."""
         config, now_s = self.config, self._now_s()

@@ -5,8 +5,10 @@ import contextlib
 import datetime
 import os
 import shutil
+import socket
 import ssl
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -334,6 +336,36 @@ def test_no_ticket_lets_a_client_in_without_a_look_at_its_certificate(authority:
         found = writer.get_extra_info("ssl_object").session
         assert found is None or not found.has_ticket
         writer.close()
+
+    run(tls, test)
+
+
+def test_no_session_of_tls_1_2_is_resumed_after_the_end_of_its_certificate(authority: Authority) -> None:
+    now_s = [time.time()]
+    config = TlsConfig(key_store=authority.server(), trust_store=authority.trusted, client_auth="required")
+    tls = ServerTls(config, now_s=lambda: now_s[0])
+    context = client_context(authority.trusted, authority.issue("alice.pem", *ALICE, valid_to=HOUR))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def ask(port: int, session: ssl.SSLSession | None) -> tuple[ssl.SSLSession | None, bool, bytes]:
+        with (
+            socket.create_connection(("127.0.0.1", port), 20) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as sock,
+        ):
+            sock.sendall(framed(b"hello"))
+            with contextlib.suppress(ConnectionError):
+                return sock.session, bool(sock.session_reused), sock.recv(9)
+            return None, False, b""
+
+    async def test(server: Server) -> None:
+        session, _, answer = await asyncio.to_thread(ask, server.port, None)
+        assert answer == framed(b"hello")
+        _, is_resumed, answer = await asyncio.to_thread(ask, server.port, session)
+        assert (is_resumed, answer) == (True, framed(b"hello"))
+        now_s[0] += 2 * 3600
+        _, _, answer = await asyncio.to_thread(ask, server.port, session)
+        assert answer == b""
+        assert await server.event() == "client certificate: certificate has expired since its session began"
 
     run(tls, test)
 
