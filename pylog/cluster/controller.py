@@ -99,6 +99,10 @@ class Snapshot:
     scram_credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
 
+MAX_ARRIVALS = 400
+"""Moves of one topic that end at once: with the topic's assignment they fit into one write of the store."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """Topics whose assignments change, and the states to write before them."""
@@ -504,16 +508,18 @@ class Controller:
         return self._rewrite(planned.values()), refused
 
     def plan_arrivals(self) -> Rewrite:
-        """Return what to write for moves that are done."""
+        """Return what to write for moves that are done, `MAX_ARRIVALS` of each topic at most; then ask again."""
         planned: dict[str, TopicImage] = {}
         eligible: set[int] | None = None
         for name, topic in self.topics.items():
             if topic.moves and name not in self.deletions:
                 eligible = self._eligible() if eligible is None else eligible
+                count = 0
                 for number in topic.moves:
                     done = finish_move(planned.get(name, topic), number, eligible)
-                    if done is not None:
+                    if done is not None and count < MAX_ARRIVALS:
                         planned[name] = done
+                        count += 1
         return self._rewrite(planned.values())
 
     def confirm_rewrite(self, rewrite: Rewrite) -> None:

@@ -351,10 +351,18 @@ class ClusterTree:
         self.write(fence, [Set(znodes.topic_path(topic.name), znodes.encode_assignment(topic))])
 
     def write_rewrite(self, fence: Fence, rewrite: Rewrite) -> None:
-        """Write states and then assignments; whoever finds only the states written comes to the same assignments."""
-        operations: list[Operation] = [_state_operation(change, fence.epoch) for change in rewrite.states]
-        operations += [Set(znodes.topic_path(one.name), znodes.encode_assignment(one)) for one in rewrite.topics]
-        self.write(fence, operations)
+        """Write the states and then the assignment of each topic, which a controller that ends never leaves half done.
+
+        A topic too large for one multi is cut; whoever finds only its states written comes to the same assignment, but
+        for moves to replicas that are all new: those wait.
+        """
+        by_topic: dict[str, list[Operation]] = {one.name: [] for one in rewrite.topics}
+        for change in rewrite.states:
+            by_topic[change.topic].append(_state_operation(change, fence.epoch))
+        for one in rewrite.topics:
+            by_topic[one.name].append(Set(znodes.topic_path(one.name), znodes.encode_assignment(one)))
+        for run in _cut_groups(list(by_topic.values())):
+            self.write(fence, run)
 
     def write_broker_configs(self, fence: Fence, name: str, configs: Mapping[str, str]) -> None:
         """Replace the dynamic configs of a broker, or of all."""
@@ -526,7 +534,7 @@ class ClusterTree:
                 continue
             pairs.append([_acl_operation(path, node, data, is_empty=after.is_empty), _acl_notice(pattern)])
         self._forget_acl_changes(fence)
-        for part in _cut_pairs(pairs):
+        for part in _cut_groups(pairs):
             self.write(fence, part)
         return refused
 
@@ -675,17 +683,17 @@ def _acl_notice(pattern: Pattern) -> Operation:
     return Create(path, data, sequence=True)
 
 
-def _cut_pairs(pairs: Sequence[list[Operation]]) -> list[list[Operation]]:
-    """Return *pairs* in runs that each fit a multi: a change must not be separated from its notice."""
+def _cut_groups(groups: Sequence[list[Operation]]) -> list[list[Operation]]:
+    """Return *groups* in runs that each fit a multi: what belongs together, as a change and its notice, stays so."""
     runs: list[list[Operation]] = []
     size_bytes = 0
-    for pair in pairs:
-        pair_bytes = sum(map(_size, pair))
-        size_bytes += pair_bytes
-        if not runs or len(runs[-1]) + len(pair) > MAX_OPERATIONS or size_bytes > MAX_MULTI_BYTES:
+    for group in groups:
+        group_bytes = sum(map(_size, group))
+        size_bytes += group_bytes
+        if not runs or len(runs[-1]) + len(group) > MAX_OPERATIONS or size_bytes > MAX_MULTI_BYTES:
             runs.append([])
-            size_bytes = pair_bytes
-        runs[-1] += pair
+            size_bytes = group_bytes
+        runs[-1] += group
     return runs
 
 

@@ -215,8 +215,7 @@ class ActiveController:
             self.mark_changed()
 
     def _finish_reassignments(self, state: Controller) -> None:
-        rewrite = state.plan_arrivals()
-        if rewrite.topics:
+        while (rewrite := state.plan_arrivals()).topics:
             self._write_assignments(state, rewrite)
             _logger.info("moves_finished topics=%s", ",".join(topic.name for topic in rewrite.topics))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pylog.cluster.controller import Controller, IsrRequest, IsrResult, Snapshot, StateChange
+from pylog.cluster.controller import MAX_ARRIVALS, Controller, IsrRequest, IsrResult, Snapshot, StateChange
 from pylog.cluster.image import BrokerInfo, DeletedTopic, Move, PartitionImage, TopicImage
 from pylog.cluster.topics import ClusterConfig, NewTopic
 from pylog.errors import ApiError, ErrorCode
@@ -444,6 +444,19 @@ def test_a_new_controller_finishes_what_only_half_was_written() -> None:
     done = successor.plan_arrivals()
     assert done.states == []
     assert done.topics[0].partitions[0].replicas == (3, 2)
+
+
+def test_no_more_moves_of_a_topic_end_at_once_than_fit_one_write() -> None:
+    count = 2 * MAX_ARRIVALS + 1
+    moving = topic("t", *[led_by(1, (1, 2), (2, 1))] * count)
+    moving = replace(moving, moves={number: Move((), (1,)) for number in range(count)})
+    term = controller(replace(snapshot(brokers((1, 1), (2, 1)), moving), level=2))
+    ended = []
+    while (rewrite := term.plan_arrivals()).topics:
+        ended.append(len(rewrite.states))
+        term.confirm_rewrite(rewrite)
+    assert ended == [MAX_ARRIVALS, MAX_ARRIVALS, 1]
+    assert not term.topics["t"].moves
 
 
 def test_growing_a_topic_waits_for_its_moves() -> None:

@@ -1,10 +1,13 @@
 """What both stores promise; every test runs on the embedded one and on a real ZooKeeper."""
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pylog.cluster import znodes
+from pylog.cluster.controller import MAX_ARRIVALS, Rewrite, StateChange
+from pylog.cluster.image import PartitionImage, TopicImage
 from pylog.errors import ApiError
 from pylog.store.base import (
     BadVersion,
@@ -65,6 +68,24 @@ def test_the_largest_node_that_a_controller_writes_is_taken(store: Store) -> Non
     with pytest.raises(ApiError, match="in the cluster's store"):
         tree.write(fence, [Set("/large", data + b"x")])
     assert store.get("/large")[0] == data
+
+
+def test_the_end_of_a_move_is_written_with_its_states_or_not_at_all(store: Store) -> None:
+    """Whoever finds states of replicas that are all new, and the move still under way, waits for those of before."""
+    tree = ClusterTree(store)
+    tree.prepare()
+    fence = Fence(1, store.get(znodes.CONTROLLER_EPOCH)[1].version)
+    states = {number: PartitionImage(2, 5, (2,), (2,), 0) for number in range(MAX_ARRIVALS)}
+    names = [f"t{number}" for number in range(3)]
+    topics = [TopicImage(name, uuid.uuid5(uuid.NAMESPACE_DNS, name), states) for name in names]
+    assert all(tree.create_topics(fence, topics).values())
+    changes = [StateChange(name, number, after) for name in names for number, after in states.items()]
+    store.set(znodes.state_path("t1", 7), b"other")  # so that its version is another one
+    with pytest.raises(BadVersion):
+        tree.write_rewrite(fence, Rewrite(topics, changes))
+    for name, versions in (("t0", {1}), ("t1", {0}), ("t2", {0})):
+        paths = [znodes.topic_path(name), *(znodes.state_path(name, number) for number in states if number != 7)]
+        assert {node[1].version for node in store.get_many(paths) if node is not None} == versions, name
 
 
 def test_a_node_without_data_is_empty(store: Store) -> None:
