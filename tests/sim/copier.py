@@ -69,9 +69,11 @@ class Copier:
     """A transactional producer, which does one thing after the other.
 
     With *has_epoch_each* it speaks the protocol of KIP-890: leaders add partitions to its transactions, and each of
-    those has an epoch of its own.
+    those has an epoch of its own.  It asks for each thing for *patience_s* at most.
 
     Attributes:
+        client: what it asks with.
+        transactional_id: its id.
         committed: the values of its committed transactions, in order.
         offset: what its group committed last.
     """
@@ -84,29 +86,33 @@ class Copier:
         group_id: str,
         *,
         has_epoch_each: bool = False,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.has_epoch_each = has_epoch_each
         self.committed: list[bytes] = []
         self.offset = -1
-        self._client = client
-        self._id, self._key, self._group_id = transactional_id, key, group_id
+        self.client, self.transactional_id = client, transactional_id
+        self._key, self._group_id, self._patience_s = key, group_id, patience_s
         self._producer = (-1, -1)
         self._sequences: Counter[int] = Counter()
 
     async def begin(self) -> None:
         """Get a producer id and an epoch."""
-        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=TIMEOUT_MS)
 
         async def ask() -> ErrorCode:
-            answer = await self._call(await self.coordinator(self._id, TRANSACTION), request, InitProducerIdResponse)
+            answer = await self._call(
+                await self.coordinator(self.transactional_id, TRANSACTION), request, InitProducerIdResponse
+            )
             self._producer = answer.producer_id, answer.producer_epoch
             return ErrorCode(answer.error_code)
 
         await self._until_done("a producer id", ask)
+        self._sequences.clear()
 
     async def run(self, number: int, *, is_commit: bool, between: Callable[[int], Awaitable[None]]) -> None:
         """Carry one transaction out; *between* is called before each of its steps with the step's number."""
-        values = [f"transactional:{number}:{one}".encode() for one in range(3)]
+        values = [f"transactional:{self.transactional_id}:{number}:{one}".encode() for one in range(3)]
         await between(0)
         await self._until_done("a partition added", lambda: self._add([self._key.partition]))
         await between(1)
@@ -130,7 +136,7 @@ class Copier:
             Unanswered: nobody knows.
         """
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-        answer = await self._call(self._client.some_broker(), request, FindCoordinatorResponse)
+        answer = await self._call(self.client.some_broker(), request, FindCoordinatorResponse)
         (found,) = answer.coordinators
         if found.error_code:
             raise Unanswered("no coordinator")
@@ -141,32 +147,37 @@ class Copier:
             return ErrorCode.NONE  # their leaders do
         topics = [TransactionTopic(name=self._key.topic, partitions=partitions)]
         request = AddPartitionsToTxnRequest(
-            transactional_id=self._id, producer_id=self._producer[0], producer_epoch=self._producer[1], topics=topics
+            transactional_id=self.transactional_id,
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            topics=topics,
         )
-        answer = await self._call(await self.coordinator(self._id, TRANSACTION), request, AddPartitionsToTxnResponse)
+        answer = await self._call(
+            await self.coordinator(self.transactional_id, TRANSACTION), request, AddPartitionsToTxnResponse
+        )
         return ErrorCode(answer.results_by_topic[0].results_by_partition[0].partition_error_code)
 
     async def _produce(self, value: bytes, partition: int) -> ErrorCode:
-        leader = await self._client.find_leader(TopicPartition(self._key.topic, partition))
+        leader = await self.client.find_leader(TopicPartition(self._key.topic, partition))
         batch = encode_batch(
-            [Record(0, self._client.world.wall_ns() // 1_000_000, None, value)],
+            [Record(0, self.client.world.wall_ns() // 1_000_000, None, value)],
             attributes=TRANSACTIONAL,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             base_sequence=self._sequences[partition],
         )
-        name, topic = self._id.encode(), self._key.topic.encode()
+        name, topic = self.transactional_id.encode(), self._key.topic.encode()
         if self.has_epoch_each:
             size = bytearray()
             write_unsigned_varint(size, len(batch) + 1)
             body = bytes([len(name) + 1]) + name + struct.pack(">hi", -1, 5_000) + bytes([2, len(topic) + 1]) + topic
             body += b"\2" + struct.pack(">i", partition) + size + batch + b"\0\0\0"
-            answer = await self._client.ask(leader, ApiKey.PRODUCE, 12, body)
+            answer = await self.client.ask(leader, ApiKey.PRODUCE, 12, body)
             (error,) = struct.unpack_from(">h", answer, 1 + 1 + len(topic) + 1 + 4)
             return ErrorCode.NONE if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER else ErrorCode(error)
         body = struct.pack(">h", len(name)) + name + struct.pack(">hiih", -1, 5_000, 1, len(topic)) + topic
         body += struct.pack(">iii", 1, partition, len(batch)) + batch
-        answer = await self._client.ask(leader, ApiKey.PRODUCE, 7, body)
+        answer = await self.client.ask(leader, ApiKey.PRODUCE, 7, body)
         (error,) = struct.unpack_from(">h", answer, 4 + 2 + len(topic) + 4 + 4)
         return ErrorCode.NONE if error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER else ErrorCode(error)
 
@@ -174,18 +185,20 @@ class Copier:
         if self.has_epoch_each:
             return ErrorCode.NONE  # its coordinator does
         request = AddOffsetsToTxnRequest(
-            transactional_id=self._id,
+            transactional_id=self.transactional_id,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             group_id=self._group_id,
         )
-        answer = await self._call(await self.coordinator(self._id, TRANSACTION), request, AddOffsetsToTxnResponse)
+        answer = await self._call(
+            await self.coordinator(self.transactional_id, TRANSACTION), request, AddOffsetsToTxnResponse
+        )
         return ErrorCode(answer.error_code)
 
     async def _commit_offset(self, offset: int) -> ErrorCode:
         rows = [TxnOffset(partition_index=self._key.partition, committed_offset=offset)]
         request = TxnOffsetCommitRequest(
-            transactional_id=self._id,
+            transactional_id=self.transactional_id,
             group_id=self._group_id,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
@@ -201,12 +214,12 @@ class Copier:
             Unanswered: nobody answers.
         """
         request = EndTxnRequest(
-            transactional_id=self._id,
+            transactional_id=self.transactional_id,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             committed=is_commit,
         )
-        answer = await self._call(await self.coordinator(self._id, TRANSACTION), request, EndTxnResponse)
+        answer = await self._call(await self.coordinator(self.transactional_id, TRANSACTION), request, EndTxnResponse)
         if self.has_epoch_each and not answer.error_code:
             self._producer = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
@@ -215,7 +228,7 @@ class Copier:
     async def _call(self, broker_id: int, request: Request, response: type[MessageT]) -> MessageT:
         versions = VERSIONS | EPOCH_EACH_VERSIONS if self.has_epoch_each else VERSIONS
         version = versions[request.api_key]
-        answer = await self._client.ask(broker_id, request.api_key, version, request.encode(version))
+        answer = await self.client.ask(broker_id, request.api_key, version, request.encode(version))
         return response.decode(version, answer)
 
     async def _until_done(self, what: str, ask: Callable[[], Awaitable[ErrorCode]]) -> None:
@@ -224,8 +237,8 @@ class Copier:
         Raises:
             Violation: it is refused for good, or takes too long.
         """
-        world, last = self._client.world, "nothing"
-        deadline_s = world.now_s + PATIENCE_S
+        world, last = self.client.world, "nothing"
+        deadline_s = world.now_s + self._patience_s
         while world.now_s < deadline_s:
             try:
                 code = await ask()
@@ -237,9 +250,9 @@ class Copier:
                     return
                 if code not in AGAIN:
                     raise Violation("a transaction goes on when brokers die", f"{what}: {last}")
-            self._client.leaders.clear()
-            await self._client.pause()
-        raise Violation("progress", f"{what} not done after {PATIENCE_S:g} s: {last}")
+            self.client.leaders.clear()
+            await self.client.pause()
+        raise Violation("progress", f"{what} not done after {self._patience_s:g} s: {last}")
 
 
 def read_committed(log: Log) -> list[bytes] | None:

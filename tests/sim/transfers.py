@@ -60,7 +60,7 @@ class Transferer(Copier):
 
     async def work(self, may_go_on: Callable[[], bool]) -> None:
         """Make transfers as long as *may_go_on* says so, and leave nothing open."""
-        random = self._client.world.random
+        random = self.client.world.random
         while may_go_on():
             if not self._is_sure:
                 await self._take_id()
@@ -69,13 +69,12 @@ class Transferer(Copier):
             try:
                 await self._transfer(one, is_commit=random.random() < 0.75)
             except _Failed as failed:
-                self._client.world.note(self._client.name, "failed", str(failed))
+                self.client.world.note(self.client.name, "failed", str(failed))
                 self._is_sure = False
-            await self._client.pause()
+            await self.client.pause()
         await self._take_id()
 
     async def _take_id(self) -> None:
-        self._sequences.clear()
         try:
             await self.begin()
         except _Failed as failed:
@@ -83,12 +82,12 @@ class Transferer(Copier):
         self._is_sure = True
 
     async def _transfer(self, one: Transfer, *, is_commit: bool) -> None:
-        random, number = self._client.world.random, len(self.transfers)
+        random, number = self.client.world.random, len(self.transfers)
         partitions = sorted(random.sample(range(PARTITIONS), random.randint(1, PARTITIONS)))
         await self._until_done("partitions added", lambda: self._add(partitions))
         for partition in partitions:
             for count in range(random.randint(1, 2)):
-                value = f"transfer:{self._client.name}:{number}:{partition}:{count}".encode()
+                value = f"transfer:{self.client.name}:{number}:{partition}:{count}".encode()
                 one.values.append(value)
                 await self._until_done("a record", lambda p=partition, v=value: self._produce(v, p))
                 self._sequences[partition] += 1
@@ -104,7 +103,7 @@ class Transferer(Copier):
                 self.offset = number
 
     async def _until_done(self, what: str, ask: Callable[[], Awaitable[ErrorCode]]) -> None:
-        world, last = self._client.world, "nothing"
+        world, last = self.client.world, "nothing"
         deadline_s = world.now_s + PATIENCE_S
         while world.now_s < deadline_s:
             try:
@@ -118,8 +117,8 @@ class Transferer(Copier):
                     return
                 if code not in AGAIN:
                     raise _Failed(f"{what}: {last}")
-            self._client.leaders.clear()
-            await self._client.pause()
+            self.client.leaders.clear()
+            await self.client.pause()
         raise Violation("progress", f"{what} not done after {PATIENCE_S:g} s: {last}")
 
 
