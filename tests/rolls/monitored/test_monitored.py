@@ -327,14 +327,21 @@ def _certificate_near_its_end(_: Watch) -> Iterator[None]:
 
 
 @contextmanager
-def _restarted_broker(_: Watch) -> Iterator[None]:
-    """Start a broker anew three times, each time well."""
+def _restarted_broker(watch: Watch) -> Iterator[None]:
+    """Start a broker anew three times, each time well, as soon as Prometheus has seen the start before."""
+    began = urllib.parse.urlencode({"query": 'process_start_time_seconds{job="pylog-broker",broker="3"}'})
+
+    def start() -> Any:
+        return [row["value"][1] for row in watch.ask(f"query?{began}")["result"]]
+
     for _start in range(3):
+        before = start()
         inside(AWAY, "systemctl restart pylog-broker@3")
-        cluster.health()
+        cluster.wait_for(lambda before=before: start() not in ([], before))
     try:
         yield
     finally:
+        cluster.health()
         cluster.said("partition", "elect")
 
 
@@ -602,7 +609,7 @@ FAULTS = (
         "group-stopped",
         "the program of a group has ended, and records go on coming",
         frozenset({("PylogGroupStopped", "")}),
-        frozenset(),
+        _MOVED_LEADERS,
         _stopped_group,
         write,
     ),
@@ -610,7 +617,7 @@ FAULTS = (
         "bad-clients",
         "a producer falls silent in its transaction, one exceeds its quota, a member joins and leaves for ever",
         frozenset({("PylogTransactionHangs", ""), ("PylogClientsThrottled", ""), ("PylogGroupRebalances", "")}),
-        frozenset(),
+        _MOVED_LEADERS,
         _bad_clients,
         _go_on_badly,
     ),
