@@ -41,6 +41,7 @@ from pylog.wire.records import Record, decode_records, iter_batches
 from tests.sim import retention
 from tests.sim.clients import TIMEOUT_S
 from tests.sim.cluster import SESSION_TIMEOUT_S, Cluster, Host
+from tests.sim.disk import read_file
 from tests.sim.world import Process, Violation
 
 STALE_S = TOUCH_MS / 1000 + TIMEOUT_S
@@ -138,7 +139,8 @@ class Checks:
         self._acknowledgers: dict[tuple[TopicPartition, int], int] = {}
         self._copies: dict[Log, _Copy] = {}
         self._marks: dict[Log, tuple[int, int]] = {}
-        self._signatures: dict[tuple[int, TopicPartition], tuple[object, ...]] = {}
+        # By broker; empty when what must hold has changed, and every log is to be looked at.
+        self._signatures: dict[int, dict[TopicPartition, tuple[object, ...]]] = {}
         self._commits: dict[tuple[str, TopicPartition], tuple[int, int]] = {}  # generation and offset
         self._confirmed: dict[tuple[str, TopicPartition], set[int]] = {}  # offsets said to be safe in this incarnation
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
@@ -542,8 +544,8 @@ class Checks:
         if not self._signatures:
             for host in self._cluster.hosts.values():
                 self._look_at_host(host)
-            self._signatures[0, TopicPartition("", 0)] = ()
-        elif process is not None:
+            self._signatures[0] = {}
+        elif process is not None and process.is_broker:
             for host in self._cluster.hosts.values():
                 if host.process is process:
                     self._look_at_host(host)
@@ -551,15 +553,17 @@ class Checks:
     def _look_at_host(self, host: Host) -> None:
         if host.broker is None:
             return
+        signatures = self._signatures.setdefault(host.broker_id, {})
         for partition in host.broker.partitions:
             log = partition.log
             if log is None or log.offline is not None:
                 continue
-            ends = (log.log_start_offset, log.high_watermark, log.log_end_offset)
-            signature = (log, ends, log.truncation_count, partition.leading)
-            place = (host.broker_id, partition.key)
-            if self._signatures.get(place) != signature:
-                self._signatures[place] = signature
+            signature = (
+                log, log.log_end_offset, log.high_watermark, log.log_start_offset, log.truncation_count,
+                partition.leading,
+            )  # fmt: skip
+            if signatures.get(partition.key) != signature:
+                signatures[partition.key] = signature
                 if partition.topic_id == self.ids.get(partition.key.topic):
                     self._look_at(host, partition, log)
                 else:
@@ -655,10 +659,7 @@ class Checks:
             size = segment.size_bytes
             if size <= copy.position:
                 continue
-            with segment.path.open("rb") as file:
-                file.seek(copy.position)
-                data = file.read(size - copy.position)
-            for _, header in iter_batches(data):
+            for _, header in iter_batches(read_file(segment.path, copy.position, size - copy.position)):
                 self._take(
                     host,
                     partition,

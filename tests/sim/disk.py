@@ -36,6 +36,15 @@ NUMBER_BYTES = 4
 REAL = Real(os.open, os.close, os.pwrite, os.pread, os.ftruncate, os.fsync)
 
 
+def read_file(path: Path | str, position: int, size: int) -> bytes:
+    """Return so many bytes of a file, whatever befalls its disk."""
+    fd = REAL.open(path, os.O_RDONLY)
+    try:
+        return REAL.pread(fd, size, position)
+    finally:
+        REAL.close(fd)
+
+
 @dataclass(slots=True)
 class _Safe:
     """What of a file survives: *content*, and from *dirty_from* on the file may differ from it."""
@@ -125,9 +134,7 @@ class Disks:
         if safe is None:
             safe = self._safe[found.st_ino] = _Safe(bytearray(), 0)
         start = min(safe.dirty_from, len(safe.content))
-        with Path(f"/proc/self/fd/{fd}").open("rb") as file:
-            file.seek(start)
-            safe.content[start:] = file.read()
+        safe.content[start:] = read_file(f"/proc/self/fd/{fd}", start, max(found.st_size - start, 0))
         safe.dirty_from = len(safe.content)
 
     def _touch(self, fd: int, position: int) -> None:

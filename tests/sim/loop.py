@@ -33,7 +33,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._turns = turns
         self._network = network
         self._slow_share = world.random.choice(SLOW_THREAD_SHARES)
-        self._readers: dict[int, asyncio.Handle] = {}
+        self._readers: dict[int, _Callback] = {}
         self.late_s: dict[str, float] = {}
 
     # -- callbacks -------------------------------------------------------------------------------------------------
@@ -44,9 +44,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context or contextvars.copy_context())
-        self._push(self._world.now_us, handle, context)
-        return handle
+        now_us = self._world.now_us
+        return self._push(now_us, now_us / 1e6, callback, args, context)
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
@@ -58,16 +57,21 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context or contextvars.copy_context())
-        self._push(int(when * 1e6) + 1, handle, context)
-        return handle
+        return self._push(int(when * 1e6) + 1, when, callback, args, context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing: a cancelled handle is skipped when its time comes."""
-
-    def _push(self, time_us: int, handle: asyncio.Handle, context: contextvars.Context | None) -> None:
-        process = CURRENT.get() if context is None else context.get(CURRENT, None)
-        self._world.at(time_us, process, lambda: None if handle.cancelled() else handle._run())
+    def _push(
+        self,
+        time_us: int,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> "_Callback":
+        if context is None:
+            context = contextvars.copy_context()
+        step = _Callback(self, when, callback, args, context)
+        self._world.at(time_us, context.get(CURRENT), step)
+        return step
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -106,7 +110,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- sockets ---------------------------------------------------------------------------------------------------
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
-        handle = asyncio.Handle(callback, args, self, contextvars.copy_context())
+        handle = _Callback(self, self.time(), callback, args, contextvars.copy_context())
         process = CURRENT.get()
         self._network.on_readable(
             fd, lambda: self._world.at(self._world.now_us, process, lambda: self._read(fd, handle))
@@ -127,11 +131,10 @@ class SimLoop(asyncio.AbstractEventLoop):
     def remove_writer(self, fd: Any) -> bool:
         return False
 
-    def _read(self, fd: int, handle: asyncio.Handle) -> None:
+    def _read(self, fd: int, handle: "_Callback") -> None:
+        handle()
         if not handle.cancelled():
-            handle._run()
-            if not handle.cancelled():
-                self._network.look(fd)
+            self._network.look(fd)
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: object
@@ -168,6 +171,46 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._world.fail(error)
         elif "never retrieved" not in message and "was destroyed" not in message:
             self._world.fail(AssertionError(message))
+
+
+class _Callback(asyncio.TimerHandle):
+    """A callback of the loop, which is a step of the world: the loop makes half of all steps.
+
+    `asyncio.Handle` would do; it asks the loop for its debug mode again and again, and runs in one more frame.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+    ) -> None:
+        self._loop = loop
+        self._when = when
+        self._callback: Callable[..., object] | None = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+
+    def __call__(self) -> None:
+        """Run it, unless it was cancelled."""
+        if self._cancelled:
+            return
+        assert self._callback is not None
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._loop.call_exception_handler({"exception": error})
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback, self._args = None, ()
 
 
 _numbers = itertools.count()

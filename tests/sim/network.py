@@ -78,7 +78,7 @@ class End:
             return
         world = self.network.world
         size = -1 if data is None else len(data)
-        world.note("send", self.host, self.peer.host, self.name, size)
+        world.note(f"send {self.host} {self.peer.host} {self.name} {size}")
         low, high = self.network.weather.delay_s
         arrival_us = max(self._last_us + 1, world.now_us + int(world.random.uniform(low, high) * 1e6))
         self._last_us = arrival_us
@@ -122,9 +122,11 @@ class End:
             return
         if data is None:
             peer.is_finished = True
+            size = -1
         else:
             peer.received += data
-        world.note("arrive", self.host, peer.host, self.name, -1 if data is None else len(data))
+            size = len(data)
+        world.note(f"arrive {self.host} {peer.host} {self.name} {size}")
         peer.wake()
 
     def _again(self) -> None:

@@ -4,6 +4,7 @@ A simulated thread is a real one that waits for its turn.  It gets it when somet
 back when it blocks again or ends; the world's own thread waits meanwhile.
 """
 
+import os
 import queue
 import threading
 from collections import deque
@@ -17,13 +18,32 @@ from tests.sim.world import CURRENT, Process, ProcessEnded, World
 T = TypeVar("T")
 
 
+class _Signal:
+    """Lets a real thread wait for another one.
+
+    Turns change hands thousands of times in a run.  A `threading.Semaphore` takes three times as long: whoever it wakes
+    has to wait at once again, for the interpreter's lock, which the other gives up only when it waits itself.
+    """
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0)
+
+    def give(self) -> None:
+        """Let the one who waits, or the next one, go on."""
+        os.eventfd_write(self._fd, 1)
+
+    def wait(self) -> None:
+        """Wait until it is given."""
+        os.eventfd_read(self._fd)
+
+
 class Turns:
     """Hands the turn from the world's thread to one simulated thread and back."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.running: SimThread | None = None
-        self._back = threading.Semaphore(0)
+        self._back = _Signal()
         self._idle: list[_Worker] = []
 
     def start(self, work: Callable[[], None], process: Process | None, delay_s: float = 0.0) -> "SimThread":
@@ -32,49 +52,56 @@ class Turns:
         self.world.after(delay_s, process, thread.begin)
         return thread
 
-    def give(self, thread: "SimThread") -> None:
-        """Let *thread* run until it blocks or ends; in the world's thread."""
+    def give(self, thread: "SimThread", worker: "_Worker") -> None:
+        """Let *thread* run in *worker* until it blocks or ends; in the world's thread."""
         assert self.running is None, "two at a time"
         self.running = thread
-        thread.turn.release()
-        self._back.acquire()
+        worker.turn.give()
+        self._back.wait()
         self.running = None
 
     def take_back(self) -> None:
         """Let the world go on."""
-        self._back.release()
+        self._back.give()
 
     def worker(self) -> "_Worker":
         """Return a real thread that has nothing to do."""
-        return self._idle.pop() if self._idle else _Worker(self._idle)
+        return self._idle.pop() if self._idle else _Worker()
+
+    def end(self, worker: "_Worker") -> None:
+        """Let the world go on, and *worker* run something else when its next turn comes."""
+        self._idle.append(worker)
+        self._back.give()
 
 
 class _Worker:
-    """A real thread that runs one simulated thread after another."""
+    """A real thread that runs one simulated thread after another.
 
-    def __init__(self, idle: "list[_Worker]") -> None:
-        self._idle = idle
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    Attributes:
+        turn: it may run until it gives the turn back.
+        work: what it does in its first turn.
+    """
+
+    def __init__(self) -> None:
+        self.turn = _Signal()
+        self.work: Callable[[], None] = lambda: None
         threading.Thread(target=self._run, daemon=True).start()
-
-    def run(self, work: Callable[[], None]) -> None:
-        self._work.put(work)
 
     def _run(self) -> None:
         while True:
-            self._work.get()()
-            self._idle.append(self)
+            self.turn.wait()
+            self.work()
 
 
 class SimThread:
     """One simulated thread."""
 
     def __init__(self, turns: Turns, work: Callable[[], None], process: Process | None) -> None:
-        self.turn = threading.Semaphore(0)
         self.process = process
         self.is_done = False
         self._turns = turns
         self._work = work
+        self._worker: _Worker | None = None
         self._parking = 0
         self._is_parked = False
         self._was_woken = False
@@ -82,18 +109,20 @@ class SimThread:
 
     def begin(self) -> None:
         """Run for the first time; in the world's thread."""
-        self._turns.worker().run(self._run)
-        self._turns.give(self)
+        self._worker = self._turns.worker()
+        self._worker.work = self._run
+        self._turns.give(self, self._worker)
 
     def park(self, timeout_s: float | None = None) -> bool:
         """Give up the turn until `wake`, or for *timeout_s*; return whether it was woken.  In this very thread."""
+        assert self._worker is not None
         self._parking += 1
         self._is_parked, self._was_woken = True, False
         if timeout_s is not None:
             parking = self._parking
             self._turns.world.after(timeout_s, self.process, lambda: self._return(parking, False))
         self._turns.take_back()
-        self.turn.acquire()
+        self._worker.turn.wait()
         return self._was_woken
 
     def wake(self) -> None:
@@ -110,11 +139,12 @@ class SimThread:
 
     def _return(self, parking: int, was_woken: bool) -> None:
         if self._is_parked and parking == self._parking:
+            assert self._worker is not None
             self._is_parked, self._was_woken = False, was_woken
-            self._turns.give(self)
+            self._turns.give(self, self._worker)
 
     def _run(self) -> None:
-        self.turn.acquire()
+        assert self._worker is not None
         CURRENT.set(self.process)
         try:
             self._work()
@@ -125,7 +155,7 @@ class SimThread:
         self.is_done = True
         for thread in self._joining:
             thread.wake()
-        self._turns.take_back()
+        self._turns.end(self._worker)
 
 
 class Threading:

@@ -91,7 +91,6 @@ class World:
         self.random = random.Random(seed)
         self.now_us = 0
         self.events = 0
-        self.fingerprint = 0
         self.after_step: Callable[[Process | None], None] = lambda process: None
         self.watches: list[Step] = []
         self.failure: BaseException | None = None
@@ -102,6 +101,15 @@ class World:
         self._queue: list[_Event] = []
         self._order = 0
         self._at_once = 0
+        self._fingerprint = 0
+        self._unread: list[bytes] = []  # what happened since the fingerprint was taken
+
+    @property
+    def fingerprint(self) -> int:
+        """CRC of everything that happened, in order."""
+        self._fingerprint = crc32(b"".join(self._unread), self._fingerprint)
+        self._unread.clear()
+        return self._fingerprint
 
     @property
     def now_s(self) -> float:
@@ -121,8 +129,8 @@ class World:
 
     def note(self, kind: str, *facts: object) -> None:
         """Write down what happened: into the fingerprint, and into the trace if there is one."""
-        line = " ".join([kind, *map(str, facts)])
-        self.fingerprint = crc32(line.encode(), self.fingerprint)
+        line = " ".join([kind, *map(str, facts)]) if facts else kind
+        self._unread.append(line.encode())
         if self.is_tracing:
             process = CURRENT.get()
             self.trace.append(f"{self.now_s:10.6f} {process.host if process else '-':<9} {line}")
@@ -149,8 +157,9 @@ class World:
 
     def at(self, time_us: int, process: Process | None, step: Step) -> None:
         """Run *step* at *time_us*, as *process*; never if that was killed by then."""
-        self._order += 1
-        heapq.heappush(self._queue, (max(time_us, self.now_us), self._order, process, step))
+        self._order = order = self._order + 1
+        now_us = self.now_us
+        heapq.heappush(self._queue, (time_us if time_us > now_us else now_us, order, process, step))
 
     def after(self, delay_s: float, process: Process | None, step: Step) -> None:
         """Run *step* in *delay_s* seconds."""
@@ -179,18 +188,19 @@ class World:
             Violation: an invariant broke, or the time is up.
         """
         limit_us = int(until_s * 1e6)
-        queue = self._queue
+        queue, unread, after_step = self._queue, self._unread, self.after_step
         while not is_over():
             if not queue:
                 raise Violation("progress", "nothing is left to happen")
             event = heapq.heappop(queue)
             time_us, order, process, step = event
-            if process is not None and not process.is_alive:
-                process.kept.append(step)
-                continue
-            if process is not None and process.is_paused:
-                process.held.append(event)
-                continue
+            if process is not None:
+                if not process.is_alive:
+                    process.kept.append(step)
+                    continue
+                if process.is_paused:
+                    process.held.append(event)
+                    continue
             if time_us > limit_us:
                 raise Violation("progress", f"not done after {until_s:g} s")
             if process is not None and process.busy_until_us > time_us:
@@ -201,12 +211,12 @@ class World:
                 raise Violation("progress", f"going round in circles at {self.now_s:.6f}")
             self.now_us = time_us
             self.events += 1
-            self.fingerprint = crc32(order.to_bytes(8, "big"), self.fingerprint)
+            unread.append(order.to_bytes(8, "big"))
             step()
             if self.slow_share and process is not None and process.is_broker and self.random.random() < self.slow_share:
                 process.busy_until_us = time_us + int(self.random.uniform(0, SLOW_STEP_S) * 1e6)
                 self.happened("slow step")
-            self.after_step(process)
+            after_step(process)
             for watch in self.watches:
                 watch()
             if self.failure is not None:
