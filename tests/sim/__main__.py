@@ -29,6 +29,8 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.sim", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
     arguments = _arguments()
+    if arguments.sum_up is not None:
+        return _sum_up_record(arguments.sum_up)
     if arguments.mutants:
         return run_mutants(arguments)
     if arguments.mutant is not None:
@@ -42,7 +44,7 @@ def _run_seeds(arguments: argparse.Namespace) -> int:
     """Run seeds one after the other, and tell of those that fail; 1 if one did."""
     from tests.sim.faults import seeds_of_stage
     from tests.sim.seeds import run_seeds
-    from tests.sim.survey import Survey, Totals, left
+    from tests.sim.survey import Range, Survey, Totals, digest, left
 
     is_replay = arguments.seed is not None
     seeds: Sequence[int] = range(arguments.first, arguments.first + arguments.seeds)
@@ -53,8 +55,8 @@ def _run_seeds(arguments: argparse.Namespace) -> int:
     survey = Survey(arguments.keep) if arguments.keep is not None else None
     if survey is not None:
         seeds = left(seeds, survey.rows())
+    tree = digest() if arguments.record is not None else ""  # before files change while the seeds run
     started_s = time.monotonic()
-    failed: list[int] = []
     totals = Totals()
     with _stopping():
         for result in run_seeds(seeds, arguments.jobs, trace=is_replay):
@@ -66,7 +68,6 @@ def _run_seeds(arguments: argparse.Namespace) -> int:
             if is_replay and not result.invariant:
                 print(result.story(arguments.events))
             if result.invariant:
-                failed.append(result.seed)
                 is_told = is_replay or not arguments.events
                 for replayed in [result] if is_told else run_seeds([result.seed], 1, trace=True):
                     print(replayed.story(arguments.events), flush=True)
@@ -74,10 +75,28 @@ def _run_seeds(arguments: argparse.Namespace) -> int:
                     break
     if arguments.count and totals.runs:
         print(totals.table())
+    if arguments.record is not None and totals.runs:
+        line = Range.of(totals, tree).line()
+        with arguments.record.open("a") as file:
+            file.write(f"{line}\n")
+        print(line)
     took_s = time.monotonic() - started_s
     counts = " ".join(f"{name}={count}" for name, count in sorted(totals.counts.items()))
-    print(f"seeds={totals.runs} failed={','.join(map(str, failed)) or 'none'} took_s={took_s:.0f} {counts}")
-    return _sum_up(survey) if survey is not None else bool(failed)
+    failed = ",".join(map(str, totals.broken)) or "none"
+    print(f"seeds={totals.runs} failed={failed} took_s={took_s:.0f} cpu_s={totals.cpu_s:.0f} {counts}")
+    return _sum_up(survey) if survey is not None else bool(totals.broken)
+
+
+def _sum_up_record(path: Path) -> int:
+    """Say what the ranges of a record add up to; 1 if no tree has yet all that is required."""
+    from tests.sim.survey import read_record, summed_up
+
+    try:
+        text, is_enough = summed_up(read_record(path))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"cannot sum up {path}: {error}") from error
+    print(text)
+    return 0 if is_enough else 1
 
 
 def _sum_up(survey: "Survey") -> int:
@@ -185,9 +204,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     parser.add_argument("--count", action="store_true", help="print how often each kind of event happened")
     parser.add_argument("--keep", type=Path, help="keep results of this tree below here, and skip seeds that are there")
+    parser.add_argument("--record", type=Path, help="append a line about these seeds and this tree to a file")
+    parser.add_argument("--sum-up", type=Path, help="say what the lines of such a file add up to, and what is missing")
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--verbose", action="store_true", help="a line a seed")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    chosen = (arguments.seed, arguments.stage, arguments.story, arguments.mutant)
+    if arguments.record is not None and any(one is not None for one in chosen):
+        parser.error("--record takes whole ranges of seeds: not with --seed, --stage, --story, or --mutant")
+    return arguments
 
 
 if __name__ == "__main__":

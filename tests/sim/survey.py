@@ -3,6 +3,8 @@
 Each run's result is appended as soon as it is there, so that a survey may be stopped at any time, gone on with later,
 and made by several processes at once, each with seeds of its own.  Another tree is another survey: the simulator's
 files, and those of pylog that they import, directly or by others.
+
+A record is smaller: a line for each range of seeds. It is kept in the repository, and may come from several machines.
 """
 
 import ast
@@ -12,7 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -58,9 +60,18 @@ class Row:
 
 @dataclass(slots=True)
 class Totals:
-    """What many runs add up to."""
+    """What many runs add up to.
 
-    runs: int = 0
+    Attributes:
+        seeds: that were run, as they were.
+        broken: those in which an invariant broke.
+        runs_with: runs that have an event of a kind.
+        pairs: events of a kind that have a crash beside them.
+    """
+
+    seeds: list[int] = field(default_factory=list)
+    broken: list[int] = field(default_factory=list)
+    cpu_s: float = 0.0
     runs_with: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     pairs: Counter[str] = field(default_factory=Counter)
@@ -68,11 +79,48 @@ class Totals:
 
     def add(self, one: Result | Row) -> None:
         """Count one run."""
-        self.runs += 1
+        self.seeds.append(one.seed)
+        if one.invariant:
+            self.broken.append(one.seed)
+        self.cpu_s += one.cpu_s
         self.runs_with.update(one.kinds.keys())
         self.kinds.update(one.kinds)
         self.pairs.update(one.pairs)
         self.counts.update(one.counts)
+
+    def add_range(self, one: "Range") -> None:
+        """Count the runs of a range.
+
+        Raises:
+            ValueError: some of them are counted already.
+        """
+        seeds = numbers(one.seeds)
+        if again := sorted(set(seeds) & set(self.seeds)):
+            raise ValueError(f"seeds {ranges(again)} of tree {one.tree} are recorded twice")
+        self.seeds += seeds
+        self.broken += one.broken
+        self.cpu_s += one.cpu_s
+        self.runs_with.update(one.runs_with)
+        self.pairs.update(one.pairs)
+
+    @property
+    def runs(self) -> int:
+        """How many."""
+        return len(self.seeds)
+
+    def unmet(self) -> list[str]:
+        """Return what is missing before a tree may be said to have no known fault."""
+        missing = []
+        if self.runs < PAGE_SEEDS:
+            missing.append(f"{PAGE_SEEDS - self.runs:,} seeds are left of {PAGE_SEEDS:,}")
+        if self.broken:
+            missing.append(f"an invariant broke: seeds {ranges(sorted(self.broken))}")
+        missing += [
+            f"{kind}: in {self.share(kind):.1f} % of the runs, {self.pairs[kind]} beside a crash"
+            for kind in sorted(self.runs_with)
+            if self.is_short(kind)
+        ]
+        return missing
 
     def table(self) -> str:
         """Return a row for each kind: events, runs with one in percent, and events beside a crash."""
@@ -90,6 +138,77 @@ class Totals:
     def is_short(self, kind: str) -> bool:
         """Whether there are fewer events of a kind than there should be."""
         return self.share(kind) < LEAST_SHARE or (kind != CRASH and self.pairs[kind] < LEAST_PAIRS)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What the seeds of one command came to: a line of a record.
+
+    Attributes:
+        tree: its digest.
+        seeds: as `ranges` tells them.
+        ended: the day, in UTC.
+    """
+
+    tree: str
+    seeds: str
+    broken: list[int]
+    cpu_s: float
+    ended: str
+    runs_with: Mapping[str, int]
+    pairs: Mapping[str, int]
+
+    @classmethod
+    def of(cls, totals: Totals, tree: str) -> "Range":
+        """Return what is recorded of runs that end now."""
+        return cls(
+            tree=tree,
+            seeds=ranges(sorted(totals.seeds)),
+            broken=sorted(totals.broken),
+            cpu_s=round(totals.cpu_s, 1),
+            ended=datetime.now(UTC).date().isoformat(),
+            runs_with=dict(sorted(totals.runs_with.items())),
+            pairs=dict(sorted(totals.pairs.items())),
+        )
+
+    def line(self) -> str:
+        """Return the line; `read_record` reads it."""
+        return json.dumps(asdict(self))
+
+
+def read_record(path: Path) -> list[Range]:
+    """Return the ranges of a record.
+
+    Raises:
+        ValueError: a line is not one of a record; names it.
+    """
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            found.append(Range(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: not a range of seeds: {error}") from error
+    return found
+
+
+def summed_up(record: Sequence[Range]) -> tuple[str, bool]:
+    """Return what the ranges of each tree add up to, and what is missing yet; and whether one tree lacks nothing.
+
+    Raises:
+        ValueError: a seed of a tree is recorded twice.
+    """
+    trees: dict[str, Totals] = {}
+    for one in record:
+        trees.setdefault(one.tree, Totals()).add_range(one)
+    lines = []
+    for tree, totals in trees.items():
+        days = sorted(one.ended for one in record if one.tree == tree)
+        lines.append(
+            f"tree {tree}: {totals.runs:,} seeds ({ranges(sorted(totals.seeds))}), {len(totals.broken) or 'none'} "
+            f"broke, {totals.cpu_s:,.0f} s of processor time, {days[0]} to {days[-1]}"
+        )
+        lines += [f"  {one}" for one in totals.unmet() or ["nothing is missing"]]
+    return "\n".join(lines), any(not totals.unmet() for totals in trees.values())
 
 
 class Survey:
@@ -149,7 +268,7 @@ def digest() -> str:
 
 
 def _files() -> list[Path]:
-    """Return the simulator's files and, of pylog, what they import, inside of functions too."""
+    """Return the simulator's files and what they import of pylog and of the tests, inside of functions too."""
     simulator = (ROOT / SIMULATOR).rglob("*.py")
     left = [path for path in simulator if path.name not in WITHOUT and not path.name.startswith("test_")]
     found = set(left)
@@ -161,7 +280,7 @@ def _files() -> list[Path]:
 
 
 def _imported(path: Path) -> Iterator[Path]:
-    """Yield the files of pylog that the one at *path* names in imports, and the packages around them."""
+    """Yield the files of pylog and of the tests that the one at *path* imports, and the packages around them."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
@@ -171,7 +290,7 @@ def _imported(path: Path) -> Iterator[Path]:
             case _:
                 continue
         for module in modules:
-            parts = module.split(".") if module.split(".")[0] == "pylog" else []
+            parts = module.split(".") if module.split(".")[0] in ("pylog", "tests") else []
             for end in range(1, len(parts) + 1):
                 one = ROOT.joinpath(*parts[:end])
                 yield from filter(Path.is_file, (one / "__init__.py", one.with_suffix(".py")))
@@ -194,6 +313,12 @@ def ranges(seeds: Sequence[int]) -> str:
     firsts, lasts = [0, *(at + 1 for at in ends)], [*ends, len(seeds) - 1]
     pairs = [(seeds[first], seeds[last]) for first, last in zip(firsts, lasts, strict=True)] if seeds else []
     return ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in pairs)
+
+
+def numbers(told: str) -> list[int]:
+    """Return the numbers that `ranges` tells."""
+    ends = [part.split("-") for part in told.split(", ") if part]
+    return [number for pair in ends for number in range(int(pair[0]), int(pair[-1]) + 1)]
 
 
 def left(seeds: Iterable[int], rows: Collection[Row]) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sim import survey
 from tests.sim.run import Result
-from tests.sim.survey import Survey, left, page, ranges
+from tests.sim.survey import Range, Survey, Totals, left, numbers, page, ranges, read_record, summed_up
 
 
 def result(seed: int, invariant: str = "") -> Result:
@@ -37,7 +37,8 @@ def test_what_decides_no_run_is_no_other_tree(tmp_path: Path, monkeypatch: pytes
         ("pylog/log/file.py", ""),
         ("pylog/late.py", ""),
         ("pylog/console.py", "before = 1"),
-        ("tests/sim/faults.py", "from pylog.log import file"),
+        ("tests/sim/faults.py", "from pylog.log import file\nfrom tests.client import Link"),
+        ("tests/client.py", "before = 1"),
         ("tests/sim/mutants.py", "before = 1"),
         ("tests/sim/test_a.py", "import pylog.console"),
     ):
@@ -51,6 +52,7 @@ def test_what_decides_no_run_is_no_other_tree(tmp_path: Path, monkeypatch: pytes
         ("tests/sim/test_a.py", False),
         ("pylog/console.py", False),
         ("pylog/late.py", True),
+        ("tests/client.py", True),
         ("pylog/log/__init__.py", True),
         ("pylog/__init__.py", True),
     ):
@@ -63,6 +65,7 @@ def test_what_decides_no_run_is_no_other_tree(tmp_path: Path, monkeypatch: pytes
 def test_the_tree_is_what_a_broker_is_made_of() -> None:
     files = {str(path.relative_to(survey.ROOT)) for path in survey._files()}
     assert {"pylog/broker/broker.py", "pylog/log/recovery.py", "pylog/store/embedded.py", "tests/sim/run.py"} <= files
+    assert "tests/kafka_client.py" in files
     assert not any(name.startswith(("pylog/console", "pylog/probe", "pylog/ops", "tests/unit")) for name in files)
 
 
@@ -101,8 +104,64 @@ def test_the_page_says_what_broke_and_of_which_events_there_are_too_few(tmp_path
     assert "Short of that: trim." in text
 
 
+def test_ranges_are_read_as_numbers() -> None:
+    assert [numbers(ranges(one)) for one in ([], [3], [1, 2, 3, 7, 9, 10])] == [[], [3], [1, 2, 3, 7, 9, 10]]
+
+
 def test_numbers_are_told_as_ranges() -> None:
     assert [ranges(one) for one in ([], [3], [1, 2, 3, 7, 9, 10])] == ["", "3", "1-3, 7, 9-10"]
+
+
+def of_seeds(first: int, last: int, *, broken: int = 0, tree: str = "0123") -> Range:
+    totals = Totals()
+    for seed in range(first, last + 1):
+        totals.add(result(seed, "logs match" if seed == broken else ""))
+    return Range.of(totals, tree)
+
+
+def test_ranges_of_one_tree_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "PAGE_SEEDS", 200)
+    path = tmp_path / "record"
+    path.write_text(f"{of_seeds(1, 60).line()}\n")
+    text, is_enough = summed_up(read_record(path))
+    assert not is_enough
+    assert "60 seeds (1-60), none broke, 75 s of processor time" in text
+    assert [line.strip() for line in text.splitlines()[1:]] == [
+        "140 seeds are left of 200",
+        "trim: in 50.0 % of the runs, 30 beside a crash",
+    ]
+    with path.open("a") as file:
+        file.write(f"{of_seeds(61, 200).line()}\n")
+    text, is_enough = summed_up(read_record(path))
+    assert is_enough
+    assert "200 seeds (1-200)" in text
+    assert text.endswith("nothing is missing")
+
+
+def test_a_broken_seed_is_something_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "PAGE_SEEDS", 200)
+    text, is_enough = summed_up([of_seeds(1, 100), of_seeds(101, 200, broken=150)])
+    assert not is_enough
+    assert "an invariant broke: seeds 150" in text
+
+
+def test_ranges_of_two_trees_do_not_add_up() -> None:
+    text, _ = summed_up([of_seeds(1, 30), of_seeds(31, 60, tree="4567")])
+    assert "30 seeds (1-30)" in text
+    assert "30 seeds (31-60)" in text
+
+
+def test_a_seed_counts_once() -> None:
+    with pytest.raises(ValueError, match="seeds 20-30 of tree 0123 are recorded twice"):
+        summed_up([of_seeds(1, 30), of_seeds(20, 60)])
+
+
+@pytest.mark.parametrize("line", ["", "seeds 1-20", "[]", '{"seeds": "1-20"}'])
+def test_what_is_no_line_of_a_record_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "record"
+    path.write_text(f"{of_seeds(1, 2).line()}\n{line}\n")
+    with pytest.raises(ValueError, match="line 2: not a range of seeds"):
+        read_record(path)
 
 
 def test_the_page_of_the_faults_names_those_that_were_not_found(
