@@ -7,7 +7,7 @@ Source: error codes of the Kafka protocol guide.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -180,9 +180,18 @@ class TooManyElements(ProtocolError):
 
 
 class Unreachable(PylogError):
-    """No broker answered in time: try again, or look at the brokers."""
+    """No broker answered in time: try again, or look at the brokers.
+
+    Attributes:
+        find_reason: asks the brokers in another way and returns what is wrong, None if that cannot be told; may take
+            seconds.
+    """
 
     fault = 100
+
+    def __init__(self, message: str, find_reason: Callable[[], PylogError | None] = lambda: None) -> None:
+        super().__init__(message)
+        self.find_reason = find_reason
 
 
 class StorageError(PylogError):

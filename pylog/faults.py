@@ -174,6 +174,24 @@ STORE_REFUSES = Fault(
     "too, run `pylog zk secure` or `pylog zk open` with an identity that is in the ACLs.",
 )
 
+CERTIFICATE_NOT_VALID = Fault(
+    107,
+    "a certificate has expired or is not valid yet",
+    "The certificate of the broker or of this client is not valid at this time, or the clock of one of both is wrong.",
+    "Compare the dates with `date -u`: `openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -dates`. "
+    "`fab site` renews those that the bundle made; replace your own.",
+    Exit.UNREACHABLE,
+)
+CERTIFICATE_NOT_TRUSTED = Fault(
+    109,
+    "a certificate is not trusted",
+    "The broker's certificate is of an authority that is not in ca_file, or is for another address; or the broker asks "
+    "for a certificate that this client does not have.",
+    "Check `ca_file`, `certificate_file` and `key_file` in `security`, and connect to a name that is in the broker's "
+    "certificate.",
+    Exit.UNREACHABLE,
+)
+
 UNHEALTHY = Fault(
     200,
     "the cluster is not as wanted",

@@ -1,7 +1,7 @@
 """How a command ends that could not do its work."""
 
 from pylog import faults
-from pylog.errors import ApiError, PylogError
+from pylog.errors import ApiError, PylogError, Unreachable
 from pylog.faults import CATALOGUE, Exit, Fault
 
 __all__ = ["Exit", "Failure", "failure_of", "without_spark"]
@@ -52,6 +52,8 @@ def failure_of(error: PylogError, bootstrap: str = "") -> Failure:
         error: what a part of pylog raised.
         bootstrap: where the cluster was looked for, if one was.
     """
+    if isinstance(error, Unreachable):
+        error = error.find_reason() or error
     fault = CATALOGUE[error.fault]
     if fault is faults.UNREACHABLE:
         return Failure(fault, where=bootstrap, found=str(error), wanted="a broker that answers in time")

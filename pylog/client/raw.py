@@ -180,7 +180,7 @@ class RawClient:
         self._sleep = sleep
         self._brokers: dict[int, NodeAddress] = {}
         self._topics: dict[str, Topic] = {}
-        self._connections: dict[tuple[str, int], _Connection] = {}
+        self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._silent: set[tuple[str, int]] = set()
 
     def __enter__(self) -> Self:
@@ -590,7 +590,9 @@ class RawClient:
             connection = None
         try:
             if connection is None:
-                connection = self._connections[address] = _Connection(address, self._clock, deadline, self._security)
+                connection = self._connections[address] = BrokerConnection(
+                    address, self._clock, deadline, self._security
+                )
                 connection.log_in(deadline)
             return connection.ask(api_key, version, body, deadline)
         except (OSError, ProtocolError, ApiError):
@@ -623,7 +625,7 @@ class _Answers(Generic[_T]):
             self.errors[where] = error
 
 
-class _Connection:
+class BrokerConnection:
     """One socket, one request at a time.
 
     Attributes:
@@ -659,6 +661,7 @@ class _Connection:
                 self.expires_s = began_s + RENEW_AFTER * lifetime_ms / 1000
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
     def ask(self, api_key: ApiKey, version: int, body: bytes, deadline: float) -> memoryview:

@@ -160,11 +160,14 @@ def log_in(security: ClientSecurity, ask: Ask) -> int:
     """Log in on a new connection; return after how many ms the broker wants it again, 0 for never.
 
     Raises:
-        ApiError: SASL_AUTHENTICATION_FAILED or UNSUPPORTED_SASL_MECHANISM; asking again would not change it.
+        ApiError: SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM or ILLEGAL_SASL_STATE; asking again would not
+            change it.
     """
     handshake = SaslHandshakeResponse.decode(
         HANDSHAKE_VERSION, ask(SaslHandshakeRequest(mechanism=security.mechanism), HANDSHAKE_VERSION)
     )
+    if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "the listener has no login")
     if handshake.error_code != ErrorCode.NONE:
         offered = ", ".join(handshake.mechanisms) or "no mechanism"
         raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"{security.mechanism}: the broker offers {offered}")

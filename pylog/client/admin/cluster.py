@@ -411,15 +411,22 @@ class Admin:
         try:
             yield
         except TimeoutError as exception:
-            raise Unreachable(f"{self._cluster.bootstrap}: no answer in {self._cluster.timeout_s:g} s") from exception
+            raise self._unreachable(f"no answer in {self._cluster.timeout_s:g} s") from exception
         except KafkaException as exception:
             error = translate(error_of(exception), self._cluster)
             if isinstance(error, Unreachable):
                 self._client.poll(0)
                 causes = [e.str() for e in self._errors if e.code() != KafkaError._ALL_BROKERS_DOWN]
-                if causes:
-                    raise Unreachable(f"{self._cluster.bootstrap}: {causes[-1]}") from exception
+                raise self._unreachable(causes[-1] if causes else error_of(exception).str()) from exception
             raise error from exception
+
+    def _unreachable(self, cause: str) -> Unreachable:
+        def find_reason() -> PylogError | None:
+            from pylog.client.diagnosis import reason_of_silence  # brings the protocol's messages
+
+            return reason_of_silence(self._cluster)
+
+        return Unreachable(f"{self._cluster.bootstrap}: {cause}", find_reason)
 
 
 def _is_wait(error: KafkaError) -> bool:
