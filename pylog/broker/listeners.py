@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pylog.broker.client_counts import ClientCounts
+from pylog.broker.clock import steady_ms
 from pylog.broker.config import INTERNAL, BrokerConfig, ListenerConfig
+from pylog.broker.connection_log import ConnectionLog
 from pylog.metrics import Metrics
 from pylog.model import NodeAddress
 from pylog.net.connection import FrameHandler
@@ -126,7 +127,7 @@ class Listeners:
             handler,
             max_frame_bytes=self._limits.socket_request_max_bytes,
             max_connections=self._limits.max_connections,
-            on_event=partial(_log_connection, name),
+            on_event=ConnectionLog(name, steady_ms, _logger.warning).note,
             delay_ms=delay_ms,
             security=security,
         )
@@ -134,7 +135,3 @@ class Listeners:
             "pylog_connections", "Open connections.", read=lambda: len(listener.connections), listener=name
         )
         return listener
-
-
-def _log_connection(listener: str, event: str, peer: str, reason: str) -> None:
-    _logger.warning("%s listener=%s peer=%s reason=%s", event, listener, peer, reason)

@@ -1,8 +1,10 @@
 """The keys of the provider whose tokens are accepted: from a file, or fetched over HTTPS.
 
-Only the broker's own file names the place.  A method here may wait for the network: it runs in a thread of a login.
+Only the broker's own file names the place.  A thread of its own fetches, so that a server that hangs holds up a login
+for a moment at most.
 """
 
+import http.client
 import json
 import logging
 import ssl
@@ -28,6 +30,9 @@ RETRY_S = 10.0
 """Earliest next attempt, also for tokens of unknown keys: whoever makes them up must not make us fetch for ever."""
 
 FETCH_TIMEOUT_S = 5.0
+WAIT_S = 1.0
+"""How long after the begin of a fetch logins wait for it; then they go on with the keys from before, or fail."""
+
 MAX_BYTES = 1 << 20
 FILE_SCHEME, WEB_SCHEME = "file://", "https://"
 
@@ -57,6 +62,8 @@ class TokenKeys:
         self._keys: KeySet | None = None
         self._read_s = 0.0
         self._tried_s = float("-inf")
+        self._fetched = threading.Event()  # set but while a fetch is under way
+        self._fetched.set()
 
     def check(self, token: str, rules: TokenRules, wall_s: float) -> tuple[str, float]:
         """Return user and expiry of a token; see `check_token`."""
@@ -73,16 +80,25 @@ class TokenKeys:
         with self._lock:
             now_s = self._now_s()
             is_due = self._keys is None or self._keys is wants_newer_than or now_s - self._read_s >= REFRESH_S
-            if is_due and now_s - self._tried_s >= RETRY_S:
+            if is_due and self._fetched.is_set() and now_s - self._tried_s >= RETRY_S:
                 self._tried_s = now_s
-                try:
-                    self._keys = parse_keys(json.loads(self._read()))
-                    self._read_s = now_s
-                except (OSError, ValueError, ConfigError) as error:
-                    _logger.error("keys of tokens not read url=%s reason=%s", self._url, error)
-            if self._keys is None:
-                raise LoginFailed("the keys of tokens could not be read")
-            return self._keys
+                self._fetched.clear()
+                threading.Thread(target=self._fetch, args=(now_s,), name="token-keys", daemon=True).start()
+            left_s = self._tried_s + WAIT_S - now_s
+        if is_due and left_s > 0:
+            self._fetched.wait(left_s)
+        if self._keys is None:
+            raise LoginFailed("the keys of tokens could not be read")
+        return self._keys
+
+    def _fetch(self, now_s: float) -> None:
+        try:
+            self._keys = parse_keys(json.loads(self._read()))
+            self._read_s = now_s
+        except (OSError, ValueError, ConfigError, http.client.HTTPException) as error:
+            _logger.error("keys of tokens not read url=%s reason=%s", self._url, error)
+        finally:
+            self._fetched.set()
 
     def _read(self) -> bytes:
         if self._url.startswith(FILE_SCHEME):
