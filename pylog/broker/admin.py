@@ -16,6 +16,7 @@ import json
 import logging
 import socket
 import socketserver
+import struct
 import sys
 import threading
 from collections import Counter
@@ -25,10 +26,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pylog.broker.logs import DECISIONS
+
 if TYPE_CHECKING:
     from pylog.security.server_tls import ServerTls
 
 _logger = logging.getLogger(__name__)
+_decisions = logging.getLogger(DECISIONS)
+_MAX_AUDITED_CHARS = 250
+_PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 MAX_BODY_BYTES = 64 * 1024
 ANSWER_TIMEOUT_S = 60.0
@@ -270,6 +276,8 @@ def _handler(routes: Routes, loop: asyncio.AbstractEventLoop) -> type[BaseHTTPRe
                 known = ", ".join(f"{method} {known}" for method, known in sorted(routes))
                 self._send(Reply(404, {"error": f"{self.command} {path} is not served", "served": known}))
                 return
+            if self.command != "GET":
+                _audit(self.connection, self.command, path, body)
             try:
                 reply = asyncio.run_coroutine_threadsafe(_call(route, body), loop).result(ANSWER_TIMEOUT_S)
             except Exception as error:
@@ -288,6 +296,20 @@ def _handler(routes: Routes, loop: asyncio.AbstractEventLoop) -> type[BaseHTTPRe
             self.wfile.write(raw)
 
     return Handler
+
+
+def _audit(connection: socket.socket, method: str, path: str, body: Mapping[str, Any]) -> None:
+    """Write down who asked for a change: on a Unix socket the kernel knows the process at the other end."""
+    pid, uid, gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    _decisions.info(
+        "admin request=%s %s uid=%d gid=%d pid=%d body=%s",
+        method,
+        path,
+        uid,
+        gid,
+        pid,
+        json.dumps(body)[:_MAX_AUDITED_CHARS],
+    )
 
 
 async def _call(route: Route, body: Mapping[str, Any]) -> Reply:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import http.client
+import logging
+import os
 import socket
 import ssl
 import struct
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from pylog.broker.admin import MAX_CONNECTIONS, AdminServer, Reply
+from pylog.broker.logs import DECISIONS
 from pylog.security.server_tls import ServerTls, TlsConfig
 from tests.servers.certificates import Authority
 
@@ -27,7 +30,7 @@ def server() -> Iterator[AdminServer]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    running = AdminServer({("GET", "/metrics"): metrics}, loop)
+    running = AdminServer({("GET", "/metrics"): metrics, ("POST", "/finalize"): metrics}, loop)
     yield running
     running.close()
     loop.call_soon_threadsafe(loop.stop)
@@ -52,6 +55,23 @@ def keep_open(port: int, source: str = "127.0.0.1") -> socket.socket:
         answer += connection.recv(1000)
     assert answer.startswith(b"HTTP/1.1 200")
     return connection
+
+
+def test_who_asks_for_a_change_is_written_down(
+    server: AdminServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, DECISIONS)
+    server.open_unix(tmp_path / "admin.sock")
+    for request in (b"GET /metrics", b"POST /finalize", b"POST /nothing"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(20)
+            connection.connect(str(tmp_path / "admin.sock"))
+            connection.sendall(request + b' HTTP/1.1\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{"to": 2}')
+            with connection.makefile("rb") as answer:
+                answer.read()
+    [line] = [record.getMessage() for record in caplog.records if record.name == DECISIONS]
+    who = f"uid={os.getuid()} gid={os.getgid()} pid={os.getpid()}"
+    assert line == f'admin request=POST /finalize {who} body={{"to": 2}}'
 
 
 def test_one_connection_too_many_closes_the_oldest_of_the_address_that_has_most(server: AdminServer) -> None:
