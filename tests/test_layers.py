@@ -32,14 +32,15 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "client": (
         {"security"},
         {"avro_bounds", "connection", "message", "partitioner", "raw", "web"},
+        {"diagnosis"},
         {"admin", "person"},
         {"avro", "consumer", "producer"},
         {"commits", "paper"},
         {"rows"},
     ),
     "broker": (
-        {"admin", "clock", "logs", "quotas", "settings", "tasks", "timer"},
-        {"listener_settings", "token_keys"},
+        {"clock", "connection_log", "logs", "quotas", "settings", "tasks", "timer"},
+        {"admin", "listener_settings", "token_keys"},
         {
             "client_counts",
             "config",

@@ -301,15 +301,8 @@ def _handler(routes: Routes, loop: asyncio.AbstractEventLoop) -> type[BaseHTTPRe
 def _audit(connection: socket.socket, method: str, path: str, body: Mapping[str, Any]) -> None:
     """Write down who asked for a change: on a Unix socket the kernel knows the process at the other end."""
     pid, uid, gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    _decisions.info(
-        "admin request=%s %s uid=%d gid=%d pid=%d body=%s",
-        method,
-        path,
-        uid,
-        gid,
-        pid,
-        json.dumps(body)[:_MAX_AUDITED_CHARS],
-    )
+    said = json.dumps(body)[:_MAX_AUDITED_CHARS]
+    _decisions.info("admin request=%s %s uid=%d gid=%d pid=%d body=%s", method, path, uid, gid, pid, said)
 
 
 async def _call(route: Route, body: Mapping[str, Any]) -> Reply:

@@ -472,7 +472,9 @@ def cut_off(needs: Collection[Need], brokers: Mapping[str, Mapping[str, Any]], n
                 found.append(f"{name}: {row['principal']} used listener {row['listener']} {ago_s} s ago")
         if Need.NO_DENIALS in needs:
             if answer["mode"] != REPORT:
-                found.append(f"{name} asks for no rights yet (mode {answer['mode']}), so nobody knows whom it would deny")
+                found.append(
+                    f"{name} asks for no rights yet (mode {answer['mode']}), so nobody knows whom it would deny"
+                )
             found += [
                 f"{name}: {row['principal']} from {row['host']} lacks {row['operation']} on {row['resource']} "
                 f"{row['name']}"
