@@ -510,8 +510,9 @@ def brokers(wanted: Mapping[str, Any]) -> dict[str, Any]:
     unwell = [f"broker {reading['id']}: {reading['reason']}" for reading in readings if not reading["is_ready"]]
     return {
         "brokers": readings, "is_ready": is_ready, "is_hopeless": is_hopeless, "is_recovering": is_recovering,
-        "is_without_session": any(map(is_without_session, readings)), "reason": "; ".join(unwell),
-        "lacking": sum(reading["lacking"] for reading in readings),
+        "is_without_session": any(map(is_without_session, readings)),
+        "has_session": all(reading["status"] and not is_without_session(reading) for reading in readings),
+        "reason": "; ".join(unwell), "lacking": sum(reading["lacking"] for reading in readings),
     }  # fmt: skip
 
 
@@ -683,7 +684,8 @@ def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[st
     Without ``wait_s`` this reads once.  Reading logs after a crash does not count as waiting: it ends by itself, and
     whoever gave up on it would make it begin again.  Nor does copying partitions, as long as it goes on: the time
     begins anew with each that is in sync.  The time that a broker has no session with ZooKeeper is counted apart, as
-    ``store_s`` of ``waited``, and has ``wait_s`` of its own: no restart brings ZooKeeper back.
+    ``store_s`` of ``waited``, and has ``wait_s`` of its own: no restart brings ZooKeeper back.  ``late_s`` is what
+    of it was over when the broker first had a session: one that loses its session later may do so by its own fault.
 
     With ``report_s`` this returns after so long what it still waits for; unless ``is_over``, ask again with ``waited``
     of the answer.
@@ -696,6 +698,8 @@ def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[st
         clean = clean + 1 if reading["is_ready"] else 0
         is_well = clean >= wanted.get("consecutive", 1)
         now_s = time.monotonic()
+        if reading.get("has_session"):
+            waited.setdefault("late_s", waited["store_s"])
         if not reading.get("is_recovering"):
             waited["store_s" if reading.get("is_without_session") else "s"] += now_s - before_s
         before_s = now_s

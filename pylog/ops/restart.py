@@ -114,7 +114,7 @@ class Evidence:
         reading: what `pylog.ops.host` read of the broker at the end; None where it could not be read.
         view: what ``pylog cluster health`` said, asked from another broker's host; empty where nobody said anything.
         others: what `pylog.ops.host` read of the brokers of another host; empty where nobody read any.
-        store_wait_s: how many seconds the broker ran without a session with ZooKeeper while it was waited for.
+        store_wait_s: how many seconds the broker ran before it first had a session with ZooKeeper.
     """
 
     is_reached: bool

@@ -198,6 +198,19 @@ def test_waiting_for_zookeeper_has_time_of_its_own(monkeypatch: pytest.MonkeyPat
     assert (answer["is_well"], clock_s[0], answer["waited"]["store_s"]) == (False, 30, 30), "ZooKeeper's time is over"
 
 
+def test_only_the_wait_for_the_first_session_is_said_to_be_zookeepers(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock_s.append(clock_s.pop() + seconds))
+
+    def read(_: object) -> dict[str, Any]:
+        has_session = clock_s[0] in (3, 29, 30)
+        return {"is_ready": False, "is_without_session": not has_session, "has_session": has_session}
+
+    answer = host.wait(read, {"wait_s": 25, "interval_s": 1})
+    assert (answer["waited"]["late_s"], answer["waited"]["store_s"]) == (2, 25)
+
+
 def test_a_broker_that_answers_and_is_not_registered_is_without_a_session() -> None:
     assert not host.is_without_session({"status": None}), "nothing is known of what does not answer"
     assert not host.is_without_session({"status": {"state": "running"}}), "a release that does not say so"

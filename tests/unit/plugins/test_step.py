@@ -112,6 +112,16 @@ def test_a_host_that_is_lost_after_its_gate_holds_the_roll_and_says_so(place: Pa
     assert "put back: nothing; it holds" in said
 
 
+@pytest.mark.parametrize(("waited", "is_blamed"), [({"late_s": 30}, True), ({"late_s": 1}, False), ({}, True)])
+def test_zookeeper_is_blamed_for_the_wait_for_the_first_session(
+    place: Path, waited: dict[str, float], is_blamed: bool
+) -> None:
+    behind = WELL | {"is_ready": False, "reason": "1 partitions not in sync"}
+    came = reading(behind, waited={"store_s": 30} | waited)
+    _, said, _ = step(place, came=came, now=reading(behind), others={"brokers": [WELL | {"id": 2}]})
+    assert ("it waited 30 s for its session with ZooKeeper" in said) is is_blamed, said
+
+
 def test_a_step_that_zookeeper_fails_under_takes_nothing_back(place: Path) -> None:
     """With `--limit` too, the broker of another host is asked, though the play is not for that host."""
     waits = reading(ALONE, waited={"store_s": 30})
