@@ -112,6 +112,13 @@ def test_a_host_that_is_lost_after_its_gate_holds_the_roll_and_says_so(place: Pa
     assert "put back: nothing; it holds" in said
 
 
+def test_who_is_done_is_remembered_or_the_roll_ends(place: Path) -> None:
+    (place / "pylog").write_text("#!/bin/sh\necho no JSON\n")
+    code, said, _ = step(place, came=reading(WELL))
+    assert code != 0, said
+    assert "Remember who is done" in said
+
+
 @pytest.mark.parametrize(("waited", "is_blamed"), [({"late_s": 30}, True), ({"late_s": 1}, False), ({}, True)])
 def test_zookeeper_is_blamed_for_the_wait_for_the_first_session(
     place: Path, waited: dict[str, float], is_blamed: bool
