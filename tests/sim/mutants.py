@@ -725,6 +725,22 @@ MUTANTS: Sequence[Mutant] = (
         story="repeat-a-trimmed-batch-after-a-move",
     ),
     Mutant(
+        "answer-a-late-end-for-a-classic-successor",
+        "transaction/state.py",
+        "Transaction.end_epoch",
+        "not before.is_per_epoch or before.state",
+        "before.state",
+        story="end-late-beside-a-classic-successor",
+    ),
+    Mutant(
+        "take-the-repetition-of-an-end-for-another-one",
+        "transaction/state.py",
+        "_end_repeated",
+        "return ErrorCode.CONCURRENT_TRANSACTIONS if state.is_ending else ErrorCode.NONE",
+        "return ErrorCode.CONCURRENT_TRANSACTIONS if state.is_ending else ErrorCode.INVALID_TXN_STATE",
+        story="lose-the-answers-of-a-coordinator",
+    ),
+    Mutant(
         "write-down-no-producers-of-a-log-that-begins-anew",
         "log/producers.py",
         "Producers.begin_at",

@@ -17,7 +17,7 @@ from pylog.errors import ErrorCode
 from pylog.log import checkpoint
 from pylog.replica.leader import Leader
 from pylog.wire.records import Record, encode_batch, iter_batches
-from tests.sim import beginnings, deaf, groups, members, moves, orders, tails, touch, transactions, trims, wishes
+from tests.sim import beginnings, deaf, full, groups, members, moves, orders, tails, touch, transactions, trims, wishes
 from tests.sim.checks import MEMBERS_S
 from tests.sim.clients import Client, Unanswered
 from tests.sim.cluster import Host
@@ -442,6 +442,8 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         transactions.commit_while_coordinators_die,
         transactions.remake_a_topic_under_two_transactions,
         transactions.end_late_beside_a_classic_successor,
+        full.fill_all_disks,
+        full.remake_a_topic_where_nothing_can_be_renamed,
         deaf.lose_the_answers_of_a_coordinator,
         deaf.go_on_beside_a_deaf_coordinator,
         deaf.go_on_beside_a_coordinator_that_lost_its_session,
