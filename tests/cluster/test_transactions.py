@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.cluster.conftest import Brokers, bootstrap, create, isrs, leaders, running, wait_for
-from tests.cluster.transactional import Copier, Outcome, Reader, Transactional, judge, stable_ends
+from tests.cluster.transactional import Copier, Reader, Transactional, judge, stable_ends
 from tests.interop.clients.transactional import Java4
+from tests.servers.outcome import Outcome
 from tests.servers.zookeeper import ZooKeeper
 
 STATE, GROUPS = "__transaction_state", "__consumer_offsets"

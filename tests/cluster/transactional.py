@@ -5,13 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from random import Random
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.cluster.conftest import DEADLINE_S
+from tests.servers.outcome import Outcome
 
 CALL_S = 20.0
 END_S = 120.0
@@ -19,14 +19,6 @@ END_S = 120.0
 
 Place = tuple[int, int]
 """Partition and offset."""
-
-
-class Outcome(Enum):
-    """What a producer knows of a transaction."""
-
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    UNKNOWN = "unknown"
 
 
 @dataclass

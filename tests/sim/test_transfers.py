@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.servers.outcome import Outcome
 from tests.servers.transactions import History
-from tests.sim.transfers import KEYS, Outcome, Transfer, judge
+from tests.sim.transfers import KEYS, Transfer, judge
 from tests.sim.world import Violation
 
 COMMITTED, ABORTED, UNKNOWN = Outcome

@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from pylog.errors import ErrorCode
 from pylog.log.log import Log
 from pylog.model import TopicPartition
+from tests.servers.outcome import Outcome
 from tests.sim.clients import Client, Unanswered
 from tests.sim.copier import AGAIN, PATIENCE_S, Copier, read_committed
 from tests.sim.world import Violation
@@ -17,14 +17,6 @@ CLIENTS = 2
 EPOCH_EACH_SHARE = 0.5
 """Clients whose transactions have an epoch each."""
 KEYS = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-
-
-class Outcome(Enum):
-    """What a client knows of a transaction."""
-
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    UNKNOWN = "unknown"
 
 
 @dataclass
