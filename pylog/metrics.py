@@ -12,7 +12,7 @@ import asyncio
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 _SLOTS = 64  # of one histogram: a bit length up to 63 is nearly three centuries in nanoseconds
 
@@ -21,6 +21,11 @@ FIRST_BOUND_BITS, LAST_BOUND_BITS = 16, 33
 
 MAX_LABEL_CHARS = 100
 """Of a label that strangers choose: a group's id may have 8,000 characters."""
+
+MAX_TOPICS = 1_000
+"""Topics that a broker's page tells apart: whoever may write may make topics, by their names alone."""
+
+Row = TypeVar("Row", bound=tuple[str, ...])
 
 OTHER = "other"
 """Label of everything beyond the label values that are told apart."""
@@ -261,7 +266,7 @@ def _histogram_lines(name: str, labels: str, counts_and_sum: list[int]) -> Itera
     yield f"{name}_count{around} {total}"
 
 
-def keep_largest(table: Mapping[tuple[str, str], float], most: int) -> dict[tuple[str, str], float]:
+def keep_largest(table: Mapping[Row, float], most: int) -> dict[Row, float]:
     """Return the *most* largest rows of *table*, and one row labelled `OTHER` with the sum of the rest.
 
     Labels that strangers choose, such as a client's name, are bounded by this: neither a page nor Prometheus may grow
@@ -271,7 +276,7 @@ def keep_largest(table: Mapping[tuple[str, str], float], most: int) -> dict[tupl
         return dict(table)
     ranked = sorted(table.items(), key=lambda row: (-row[1], row[0]))
     kept = dict(ranked[:most])
-    rest = (OTHER, OTHER)
+    rest: Any = (OTHER,) * len(ranked[0][0])
     kept[rest] = kept.get(rest, 0) + sum(value for _, value in ranked[most:])
     return kept
 

@@ -1,4 +1,4 @@
-"""What a broker's page says of requests: how many, by acks and part, and that a wait the client asked for is left out."""
+"""What a broker tells of requests: how many, by acks and part, and that a wait the client asked for is left out."""
 
 import uuid
 from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pylog.broker.data.partitions import Moved, Partition, Partitions
 from pylog.log.producers import UNKNOWN
-from pylog.metrics import Metrics
+from pylog.metrics import MAX_TOPICS, Metrics, keep_largest
 from pylog.model import NO_LEADER, Key
 
 _STEP = 500
@@ -120,8 +120,14 @@ class PartitionCounts:
             (),
             self._leaderless,
         )
-        help = "Bytes of the log directories of a topic on this broker."
-        metrics.table("pylog_topic_log_bytes", "gauge", help, ("topic",), lambda: self._totals.log_bytes)
+        help = "Bytes of the log directories of a topic on this broker; the largest topics are told apart."
+        metrics.table(
+            "pylog_topic_log_bytes",
+            "gauge",
+            help,
+            ("topic",),
+            lambda: keep_largest(self._totals.log_bytes, MAX_TOPICS),
+        )
         metrics.table(
             "pylog_follower_lag_seconds",
             "gauge",

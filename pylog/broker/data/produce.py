@@ -66,11 +66,9 @@ _FOR_A_MOMENT = frozenset(
 _PRODUCE = int(ApiKey.PRODUCE)
 
 
-_BAD_TIMESTAMPS = "pylog_produce_bad_timestamps_total"
 _REFUSED_HELP = (
     "Record batches answered with an error, also those that were appended and not acknowledged by the replicas."
 )
-_BAD_TIMESTAMPS_HELP = "Record batches refused for their time, by topic."
 
 
 class Verify(Protocol):
@@ -155,8 +153,8 @@ class ProduceHandler:
         self._bytes = metrics.counter("pylog_produce_bytes_total", "Bytes of record batches appended.")
         help = "Bytes of record batches that producers appended here, by topic."
         self._topic_bytes = TopicBytes("pylog_topic_produce_bytes_total", help, partitions, metrics).counts
-        self._metrics = metrics
-        metrics.declare(_BAD_TIMESTAMPS, "counter", _BAD_TIMESTAMPS_HELP)
+        help = "Record batches refused for their time, by topic."
+        self._bad_timestamps = TopicBytes("pylog_produce_bad_timestamps_total", help, partitions, metrics).counts
         self._refused = metrics.counter("pylog_produce_refused_total", _REFUSED_HELP)
 
     def handle(
@@ -559,7 +557,7 @@ class ProduceHandler:
             return ProduceResult(topic, partition, ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
         if error.code is ErrorCode.INVALID_TIMESTAMP:
             # Somebody's clock is wrong, and whoever reads the topic wants to know whose records are missing.
-            self._metrics.counter(_BAD_TIMESTAMPS, _BAD_TIMESTAMPS_HELP, topic=topic).value += 1
+            self._bad_timestamps[topic] += 1
         record_errors = error.record_errors if isinstance(error, InvalidRecords) else ()
         return RefusedBatch(topic, partition, error.code, message=str(error), record_errors=record_errors)
 

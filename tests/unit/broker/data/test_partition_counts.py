@@ -4,8 +4,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pylog.broker.data.partition_counts import PartitionCounts
-from pylog.metrics import Metrics
+from pylog.metrics import OTHER, Metrics
 from tests.unit.broker.data.test_identity import BROKER_EPOCH, EPOCH, FOLLOWER, Leading
 
 
@@ -51,6 +53,16 @@ def test_the_log_of_each_topic_has_its_bytes(tmp_path: Path) -> None:
         assert counted.shown('pylog_topic_log_bytes{topic="other"}') == ['pylog_topic_log_bytes{topic="other"} 0']
         [line] = counted.shown('pylog_topic_log_bytes{topic="t"}')
         assert float(line.split()[-1]) == counted.log.size_bytes > 0
+
+    asyncio.run(story())
+
+
+def test_the_smallest_topics_beyond_the_limit_are_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        monkeypatch.setattr("pylog.broker.data.partition_counts.MAX_TOPICS", 1)
+        counted = _Counted(tmp_path, records=3)
+        rows = counted.shown("pylog_topic_log_bytes{")
+        assert [row.split('"')[1] for row in rows] == ["t", OTHER]
 
     asyncio.run(story())
 

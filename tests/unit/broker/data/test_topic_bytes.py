@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pylog.broker.data.topic_bytes import TopicBytes
-from pylog.metrics import Metrics
+from pylog.metrics import MAX_TOPICS, Metrics
 from pylog.wire.records import Record, encode_batch
 from tests.unit.broker.data.test_fetch_by_id import Consumer
 from tests.unit.broker.data.test_identity import HERE, Leading
@@ -48,3 +48,19 @@ def test_topics_that_are_gone_leave_the_page() -> None:
     lines = [line for line in metrics.render().splitlines() if not line.startswith("#")]
     assert lines == ['pylog_example_total{topic="a"} 5']
     assert shown.counts == {"a": 5}
+
+
+def test_topics_beyond_the_limit_are_one_row_that_only_grows() -> None:
+    metrics, topics = Metrics(), {f"t{number:04}": 1 for number in range(MAX_TOPICS + 3)}
+    partitions: Any = SimpleNamespace(image=SimpleNamespace(topics=topics))
+    shown = TopicBytes("pylog_example_total", "Example.", partitions, metrics)
+    for topic in topics:
+        shown.counts[topic] += 2
+    assert 'pylog_example_total{topic="other"} 6' in metrics.render()
+    del topics["t0000"]
+    late = f"t{MAX_TOPICS:04}"
+    shown.counts[late] += 5
+    lines = [line for line in metrics.render().splitlines() if not line.startswith("#")]
+    assert len(lines) == MAX_TOPICS + 1
+    assert f'pylog_example_total{{topic="{late}"}} 5' in lines, "in the place of the topic that is gone"
+    assert 'pylog_example_total{topic="other"} 6' in lines
