@@ -32,8 +32,11 @@ BROKER_NAME = "pylog"
 REGISTRY_NAME = "pylog-registry"
 """Common names of certificates, by which ZooKeeper knows brokers and registries."""
 
-_BACKDATED = dt.timedelta(minutes=5)
+_BACKDATED = dt.timedelta(hours=1)
 """A host whose clock is behind must not take a new certificate for one of the future."""
+
+_TEST_AUTHORITIES = frozenset({"pylog test authority", "pylog.testing"})
+"""Common names of the authorities that tests make, whose keys lie in directories of tests."""
 
 _SIGNING = (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey)
 
@@ -401,6 +404,8 @@ def authority_problems(pem: str, key_pem: str, now: dt.datetime) -> list[tuple[s
     except CertificateError as error:
         return [(str(error), "the certificate of an authority, in PEM", remedy)]
     rows = []
+    if names := sorted(_TEST_AUTHORITIES & {_common_name(one) for one in found}):
+        rows.append((f"{', '.join(names)}: its key is made for tests", "an authority of your own", remedy))
     try:
         is_authority = found[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (x509.ExtensionNotFound, ValueError):

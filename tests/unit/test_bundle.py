@@ -474,15 +474,15 @@ def test_f30_every_service_is_bounded(unit: str) -> None:
     if unit == "pylog-firewall.service.j2":
         return  # loads the kernel's own table, as root
     assert "\nUser=" in text
+    assert "{% include 'pylog-bounds.inc' %}" in text
+    # As Ansible renders it: the last newline of an included file goes, and what follows it joined its last line.
+    environment = jinja2.Environment(trim_blocks=True, loader=jinja2.FileSystemLoader(UNITS))
+    lines = environment.from_string("{% include 'pylog-bounds.inc' %}\nPrivateTmp=yes\n").render().splitlines()
+    assert lines[-2:] == ["SystemCallErrorNumber=EPERM", "PrivateTmp=yes"]
+    assert "LimitCORE=0" in lines, "a core dump would hold keys"
     if unit == "pylog-load-balancer.service.j2":
-        # May listen on a low port, and forks workers by itself.
-        assert "\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n" in text
-    else:
-        assert "{% include 'pylog-bounds.inc' %}" in text
-        # As Ansible renders it: the last newline of an included file goes, and what follows it joined its last line.
-        environment = jinja2.Environment(trim_blocks=True, loader=jinja2.FileSystemLoader(UNITS))
-        tail = environment.from_string("{% include 'pylog-bounds.inc' %}\nPrivateTmp=yes\n").render()
-        assert tail.splitlines()[-2:] == ["SystemCallErrorNumber=EPERM", "PrivateTmp=yes"]
+        # May listen on a low port; a set of capabilities counts from the last empty one on.
+        assert text.index("\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\n") > text.index("pylog-bounds.inc")
     if unit == "pylog-node-exporter.service.j2":
         assert "\nSystemCallFilter=adjtimex clock_adjtime\n" in text, "or node_timex_sync_status is missing"
 

@@ -48,6 +48,14 @@ def test_a_whole_file_fills_every_part(tmp_path: Path) -> None:
     assert len(config.config_hash) == 16
 
 
+def test_a_value_is_taken_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").write_text("from a file")
+    monkeypatch.setenv("RACK", "from the environment")
+    for text in ("${env:RACK}", "$RACK", "${RACK}", "%RACK%", f"${{file:{tmp_path}/other:rack}}", "{{ RACK }}"):
+        config = load_broker_config(write(tmp_path, GOOD.replace("rack: a", f"rack: '{text}'")))
+        assert config.rack == text
+
+
 def test_every_key_but_internal_is_a_listener_for_clients(tmp_path: Path) -> None:
     more = "  secured: {host: 0.0.0.0, port: 9093, advertised_host: log7, security.protocol: SASL_PLAINTEXT}\n"
     config = load_broker_config(write(tmp_path, GOOD.replace("  internal:", f"{more}  internal:")))

@@ -1,8 +1,12 @@
 """What DescribeConfigs shows of a broker."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from pylog.broker.config import BrokerConfig, ListenerConfig, StoreConfig
 from pylog.broker.control.configs import handle_describe
@@ -52,6 +56,24 @@ def test_a_broker_shows_which_one_it_is_and_where() -> None:
     assert shown["broker.id"].read_only
     assert shown["broker.id"].config_source == Source.STATIC_BROKER
     assert not shown["log.cleaner.backoff.ms"].read_only
+
+
+def test_no_secret_of_a_brokers_file_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "3b1c4f-not-to-be-seen"
+    settings = replace(CONFIG.client.settings, ssl_keystore_location=f"/{secret}", security_protocol="SSL")
+    config = replace(
+        CONFIG,
+        client=replace(CONFIG.client, settings=settings),
+        cluster_secret=secret.encode(),
+        cluster_secret_file=Path(secret),
+        store=StoreConfig(kind="zookeeper", hosts=secret),
+    )
+    monkeypatch.setattr(sys.modules[__name__], "CONFIG", config)
+    shown = described("7")
+    assert shown["listener.security.protocol.map"].value == "SSL:SSL", "of this file"
+    for name, row in shown.items():
+        assert secret not in f"{name} {row.value} {row.synonyms}"
+        assert not {"secret", "password", "key"} & set(name.split(".")), name
 
 
 def test_only_what_was_asked_for_is_shown() -> None:
