@@ -23,7 +23,8 @@ does better, then what pylog does better than Kafka but not as much as it aimed 
 |---|---|---|---|---|---|
 {rows}
 
-Beyond figures: no Kerberos, one data directory an instance, and one process a core: see [when not to use pylog](../comparison.md#when-not-to-use-pylog).
+Beyond figures: no Kerberos, one data directory an instance, and one process a core: see
+[when not to use pylog](../comparison.md#when-not-to-use-pylog).
 """
 
 Line = dict[str, str]

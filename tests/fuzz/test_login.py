@@ -5,13 +5,12 @@ import random
 import socket
 import struct
 import time
-from typing import Any
 
 import pytest
 
 from pylog.broker.login import LoginLimits, Logins, Stage
 from pylog.metrics import Metrics
-from pylog.net.connection import Connection, Part
+from pylog.net.connection import Connection, FrameHandler, Part
 from pylog.security.exchange import LoginFailed
 from pylog.security.oauthbearer import OAuthBearerServer
 from pylog.security.plain import PlainServer
@@ -89,14 +88,14 @@ def damaged(frame: bytes, noise: random.Random) -> bytes:
     return bytes(data)
 
 
-async def converse(noise: random.Random, logins: Logins, good: list[bytes]) -> Any:
-    """Send some frames, cut anywhere, on one connection; return its session as it was at the end."""
+async def converse(noise: random.Random, handler: FrameHandler, good: list[bytes]) -> Connection:
+    """Send some frames, cut anywhere, on one connection; return it as it was at the end."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
     connection = Connection(
         theirs,
-        handler=logins,
+        handler=handler,
         buffer=bytearray(1024),
         max_frame_bytes=FRAME_LIMIT,
         session=Session(client_host="h", listener_name="client", security_protocol=SecurityProtocol.SASL_PLAINTEXT),
@@ -117,8 +116,7 @@ async def converse(noise: random.Random, logins: Logins, good: list[bytes]) -> A
                         await asyncio.sleep(0)
         while isinstance(connection.state, object) and getattr(connection.state, "is_busy", False):
             await asyncio.sleep(0)
-        assert getattr(connection.state, "stage", Stage.VERSIONS) is not Stage.DONE
-        return connection.session
+        return connection
     finally:
         connection.close()
         ours.close()
@@ -145,9 +143,10 @@ def test_noise_before_the_login_lets_nobody_in(seed: int, caplog: pytest.LogCapt
         )
         good = seeds()
         for _ in range(300 * EFFORT):
-            session = await converse(noise, logins, good)
-            assert session.principal == ANONYMOUS
-            assert session.authenticated_at_ns == 0
+            connection = await converse(noise, logins, good)
+            assert getattr(connection.state, "stage", Stage.VERSIONS) is not Stage.DONE
+            assert connection.session.principal == ANONYMOUS
+            assert connection.session.authenticated_at_ns == 0
         await logins.close()
         assert bugs == []
 
