@@ -345,7 +345,7 @@ class Log:
             or max_timestamp > segment.roll_timestamp
             or last_offset > segment.last_possible_offset
         ):
-            segment = self._make_room(base_offset, size_bytes)
+            segment = self._make_room(base_offset, 0 if size_bytes <= allowed_bytes else size_bytes)
         if leader_epoch != self._leader_epoch:
             self._begin_epoch(leader_epoch)
         _FRONT.pack_into(batch, 0, base_offset, header.batch_length, leader_epoch)

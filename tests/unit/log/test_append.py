@@ -86,6 +86,19 @@ def test_a_batch_too_large_is_refused_and_nothing_is_appended(
     assert log.log_end_offset == log.size_bytes == 0
 
 
+@pytest.mark.parametrize("config", [LogConfig(max_message_bytes=90), LogConfig(segment_bytes=1024)])
+def test_a_coordinator_writes_a_batch_that_is_larger_than_the_topic_allows(tmp_path: Path, config: LogConfig) -> None:
+    log = open_log(tmp_path, config)
+    for _ in range(2):
+        view = batch(value=b"x" * 1_100)
+        log.append_as_leader(view, check_batch(view), 0, 0, allowed_bytes=5_000)
+    log.close()
+    log = open_log(tmp_path, config)
+    assert log.log_end_offset == 2
+    log.high_watermark = 2
+    assert len(list(iter_batches(read_all(log)))) == 2
+
+
 def test_log_append_time_is_stamped_under_a_new_crc(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(SMALL, message_timestamp_type="LogAppendTime"))
     result = append(log, count=2, timestamp=5, now_ms=77_000)
