@@ -516,8 +516,11 @@ class Controller:
                 eligible = self._eligible() if eligible is None else eligible
                 count = 0
                 for number in topic.moves:
+                    # Each copies the topic: those that wait for the next round would make many moves cubic.
+                    if count == MAX_ARRIVALS:
+                        break
                     done = finish_move(planned.get(name, topic), number, eligible)
-                    if done is not None and count < MAX_ARRIVALS:
+                    if done is not None:
                         planned[name] = done
                         count += 1
         return self._rewrite(planned.values())
