@@ -38,9 +38,10 @@ MAX_OPERATIONS = 500
 MAX_MULTI_BYTES = 512 << 10
 """Data in one multi, for topics with large assignments; the server's limit is 1 MiB."""
 
-MAX_NODE_BYTES = (1 << 20) - 1024
+MAX_NODE_BYTES = (1 << 20) - 8192
 """Path and data of one node that is written.  ZooKeeper closes the connection to whoever sends a megabyte in one
-request, so what is larger would never be answered.  The rest of a request has a few hundred bytes, mostly its ACL."""
+request, so what is larger would never be answered.  The rest is the root of the
+tree and the ACL, an entry of some hundred bytes for each identity of brokers, registries and consumers."""
 
 MAX_ACL_CHANGES = 1_000
 """Notices of changed ACLs that are kept; a broker that misses one reads all ACLs again."""
