@@ -471,10 +471,9 @@ def cut_off(needs: Collection[Need], brokers: Mapping[str, Mapping[str, Any]], n
                 ago_s = max(now_ms - row["last_ms"], 0) // 1000
                 found.append(f"{name}: {row['principal']} used listener {row['listener']} {ago_s} s ago")
         if Need.NO_DENIALS in needs:
-            if answer["mode"] != REPORT:
-                found.append(
-                    f"{name} asks for no rights yet (mode {answer['mode']}), so nobody knows whom it would deny"
-                )
+            # A broker that enforces has had the step: a roll that was interrupted goes on.
+            if answer["mode"] == OFF:
+                found.append(f"{name} asks for no rights yet, so nobody knows whom it would deny")
             found += [
                 f"{name}: {row['principal']} from {row['host']} lacks {row['operation']} on {row['resource']} "
                 f"{row['name']}"
