@@ -115,6 +115,7 @@ class TransactionShard(LoadedShard):
             TOPIC, number, context.partitions, context.acknowledgements, context.wall_ms, ALLOWED_BYTES
         )
         self._context = context
+        self._looked_ms = 0
 
     @property
     def number(self) -> int:
@@ -157,10 +158,9 @@ class TransactionShard(LoadedShard):
             if leader_epoch < restored_epoch:
                 self._outdated[transactional_id] = metadata
             else:
-                if metadata.start_ms > now_ms:  # by a clock that was ahead: its time-out begins again here
-                    metadata = replace(metadata, start_ms=now_ms)
                 self.ids[transactional_id] = Transaction(self._context.config, metadata)
                 self._deadlines.note(transactional_id, metadata)
+        self._leave_the_future(now_ms)
         if read:
             _logger.info("transactional ids loaded partition=%d ids=%d", self._number, len(read))
         for transactional_id, transaction in list(self.ids.items()):
@@ -289,6 +289,9 @@ class TransactionShard(LoadedShard):
         """Abort transactions that are open for too long, and delete ids that nobody uses."""
         if not self.finish_loading():
             return
+        if now_ms < self._looked_ms:
+            self._leave_the_future(now_ms)
+        self._looked_ms = now_ms
         for transactional_id in self._deadlines.due(now_ms):
             transaction = self.ids[transactional_id]
             actions = transaction.expire(now_ms, self._context.new_producer_id)
@@ -300,6 +303,14 @@ class TransactionShard(LoadedShard):
                     *(transactional_id, before.state.name, before.producer_id, before.producer_epoch),
                 )
                 self.carry_out(transactional_id, transaction, actions)
+
+    def _leave_the_future(self, now_ms: int) -> None:
+        """Let transactions begin at *now_ms* that began under a clock that was ahead: their time would not come."""
+        for transactional_id, transaction in self.ids.items():
+            metadata = transaction.metadata
+            if metadata is not None and metadata.start_ms > now_ms:
+                transaction.metadata = replace(metadata, start_ms=now_ms)
+                self._deadlines.note(transactional_id, transaction.metadata)
 
     def kill(self) -> None:
         """Answer all that waits: this broker does not coordinate these ids any more."""

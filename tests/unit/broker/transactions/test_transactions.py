@@ -393,14 +393,19 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fen
     run(story, tmp_path)
 
 
-def test_the_next_coordinator_ends_what_began_under_a_clock_that_was_ahead(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leads_on", [False, True])
+def test_what_began_under_a_clock_that_was_ahead_is_ended(tmp_path: Path, leads_on: bool) -> None:
     async def story(node: Node) -> None:
         node.now_ms += 24 * 3_600_000
         producer = await init(node, timeout_ms=1_000)
         await add(node, producer, 0)
         await node.send("a", producer)
+        node.transactions.expire(node.now_ms)
         node.now_ms -= 24 * 3_600_000
-        await node.lead_again(STATE_TOPIC)
+        if leads_on:
+            node.transactions.expire(node.now_ms)
+        else:
+            await node.lead_again(STATE_TOPIC)
         for waited_ms, history in ((1_000, ["data"]), (1, ["data", "abort"])):
             node.now_ms += waited_ms
             node.transactions.expire(node.now_ms)
