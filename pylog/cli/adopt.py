@@ -44,5 +44,9 @@ def adopt(
     ]
     emit(format_of(format), {"adopted": yes, "topics": rows}, lambda is_wide: table(rows, columns, is_wide))
     note(f"{len(rows)} topics " + ("adopted; start the broker" if yes else "would be adopted; --yes adopts them"))
+    note(
+        "users and ACLs are lost with the store: make them again before clients come, by pylog user apply,"
+        " or by pylog user set and pylog acl add"
+    )
     if any(not topic.configs for topic in topics):
         note("other settings of topics than cleanup.policy and retention are lost with the store: set them again")

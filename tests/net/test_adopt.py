@@ -1,22 +1,27 @@
 """A standalone broker that lost its store stops, names the way out, and goes on after it with all it had."""
 
+import json
 import shutil
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from pylog.cli.app import run
 from pylog.log import layout
 from pylog.log.config import LogConfig
 from pylog.log.log import Log
-from pylog.testing import BrokerProcess
+from pylog.testing import USERS, BrokerProcess, SecuredBroker
 from pylog.transaction.records import TOPIC as STATE_TOPIC
 from pylog.transaction.records import decode_key, decode_transaction, encode_transaction
 from pylog.transaction.state import TransactionState
 from pylog.wire.records import check_stored_batch, decode_records, encode_batch
+from tests.command import Command
 from tests.interop import frames
 from tests.interop.frames import Connection
 
@@ -206,3 +211,26 @@ def test_what_an_adopted_coordinator_had_decided_stays_decided_and_its_producers
             opened.commit_transaction(30)
         open_transaction(broker, "opened", b"later").commit_transaction(30)
         assert read(broker, "clicks", 2) == [b"committed", b"later"]
+
+
+def test_users_and_rights_of_a_lost_store_are_made_again_as_adopt_says(tmp_path: Path) -> None:
+    reads = {"resource": "topic", "name": "clicks", "operations": ["Read"]}
+    users = [*USERS, {"name": "bob", "password": "bob-password", "acls": [reads]}]
+    with SecuredBroker(tmp_path, users=users) as broker:
+        producer = Producer(broker.client())
+        producer.produce("clicks", b"one")
+        assert producer.flush(30) == 0
+        broker.stop()
+        shutil.rmtree(broker.data_dir / "store")
+        pylog = Command(broker.bootstrap)
+        said = pylog("cluster", "adopt", "--data", str(broker.data_dir), "--yes").notes
+        assert "users and ACLs are lost with the store: make them again" in said
+        assert "by pylog user apply" in said
+        document = tmp_path / "users.json"
+        document.write_text(json.dumps({"users": users}))
+        document.chmod(0o600)
+        apply = ["user", "apply", str(document), "--config", str(tmp_path / "broker.json")]
+        subprocess.run([sys.executable, "-m", "pylog", *apply], check=True, capture_output=True)  # ends with its lock
+        broker.start()
+        found = AdminClient(broker.client("bob")).list_topics(timeout=30).topics
+        assert set(found) == {"clicks"}
