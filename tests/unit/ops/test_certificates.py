@@ -231,6 +231,32 @@ def test_what_is_wrong_with_an_authority(pem: str, key: str, found: list[str]) -
     assert [row[0][: len(text)] for row, text in zip(rows, found, strict=True)] == found
 
 
+def test_a_given_chain_without_its_intermediate_is_refused(tmp_path: Path) -> None:
+    """Programs of ours might trust it, since they look at one more file; Java's clients would not."""
+    root = x509.load_pem_x509_certificate(CA.encode())
+    root_key = serialization.load_pem_private_key(CA_KEY.encode(), None)
+    assert isinstance(root_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    intermediate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "intermediate")]))
+        .issuer_name(root.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOW - dt.timedelta(days=1))
+        .not_valid_after(NOW + dt.timedelta(days=1000))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(root_key, hashes.SHA256())
+    )
+    middle = intermediate.public_bytes(serialization.Encoding.PEM).decode()
+    key_pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    leaf = issued(tmp_path, ca=(middle, key_pem.decode()))
+    assert judged(leaf + middle) == []
+    assert judged(leaf) == ["no trusted authority has issued it"]
+
+
 def test_an_authority_of_tests_is_refused(tmp_path: Path) -> None:
     now = dt.datetime.now(dt.UTC) - dt.timedelta(days=100)  # it lasts ten days: not what is looked at here
     rows = authority_problems(Authority(tmp_path).trusted.read_text(), "", now)
