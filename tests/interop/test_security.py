@@ -31,11 +31,11 @@ from pylog.ingest.options import parse_options, parse_sink_options
 from pylog.ingest.sink import PylogWriter
 from pylog.ingest.source import PylogDataSource, PylogReader
 from pylog.model import TopicPartition
-from pylog.testing import BrokerProcess
+from pylog.testing import BrokerProcess, SecuredBroker
 from pylog.wire.api.offsets import LATEST_TIMESTAMP
 from tests.interop.conftest import PEER
 from tests.servers.certificates import Authority
-from tests.servers.kafka import CONSOLE_CONSUMER, CONSOLE_PRODUCER, java_tool
+from tests.servers.kafka import ACL_COMMAND, CONFIG_COMMAND, CONSOLE_CONSUMER, CONSOLE_PRODUCER, java_tool
 from tests.servers.ports import free_ports
 
 pytestmark = pytest.mark.skipif(PEER == "kafka", reason="the settings of Kafka's own broker are others")
@@ -369,6 +369,9 @@ def test_a_query_of_spark_s_and_a_task_of_the_load_job_log_in(secured: Secured, 
     assert sum(land(list(task.ranges), landing).rows.values()) == 3
 
 
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
 def java_properties(secured: Secured, protocol: str, mechanism: str, directory: Path) -> Path:
     """Return a file with what Kafka's own clients need."""
     lines = {"security.protocol": protocol}
@@ -376,6 +379,15 @@ def java_properties(secured: Secured, protocol: str, mechanism: str, directory: 
         lines |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(secured.authority.trusted)}
     if protocol == "SSL":
         lines |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(secured.client)}
+    elif mechanism == "OAUTHBEARER":
+        (directory / "token").write_text(token())
+        handler = "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+        lines |= {
+            "sasl.mechanism": mechanism,
+            "sasl.login.callback.handler.class": handler,
+            "sasl.oauthbearer.token.endpoint.url": f"file://{directory}/token",
+            "sasl.jaas.config": f"{OAUTH_MODULE} required;",
+        }
     elif mechanism:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         login = f'org.apache.kafka.common.security.{module} required username="alice" password="{PASSWORD}";'
@@ -386,16 +398,47 @@ def java_properties(secured: Secured, protocol: str, mechanism: str, directory: 
     return path
 
 
-@pytest.mark.parametrize(
-    ("protocol", "mechanism"),
-    [("SSL", ""), ("SASL_PLAINTEXT", "SCRAM-SHA-512"), ("SASL_SSL", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN")],
-)
+@pytest.mark.parametrize(("protocol", "mechanism"), CASES)
 def test_java(secured: Secured, topic: str, tmp_path: Path, protocol: str, mechanism: str) -> None:
     file = java_properties(secured, protocol, mechanism, tmp_path)
     where = ("--bootstrap-server", secured.brokers[protocol].bootstrap, "--topic", topic)
     java_tool(CONSOLE_PRODUCER, *where, "--producer.config", str(file), stdin=b"one\ntwo\n")
     options = ("--consumer.config", str(file), "--from-beginning", "--max-messages", "2", "--timeout-ms", "30000")
     assert java_tool(CONSOLE_CONSUMER, *where, *options) == b"one\ntwo\n"
+
+
+def test_kafkas_own_tools_make_users_and_rights(tmp_path: Path) -> None:
+    with SecuredBroker(tmp_path / "broker") as broker:
+        admin = AdminClient(broker.client())
+        admin.create_topics([NewTopic("clicks", 1, 1)])["clicks"].result(30)
+        login = broker.client()
+        text = (
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={broker.authority}\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="{login["sasl.username"]}" password="{login["sasl.password"]}";\n'
+        )
+        file = tmp_path / "admin.properties"
+        file.write_text(text)
+        where = ("--bootstrap-server", broker.bootstrap, "--command-config", str(file))
+        user = ("--entity-type", "users", "--entity-name", "bob")
+        java_tool(CONFIG_COMMAND, *where, "--alter", "--add-config", "SCRAM-SHA-256=[password=of-bob]", *user)
+        assert b"SCRAM-SHA-256=iterations=" in java_tool(CONFIG_COMMAND, *where, "--describe", *user)
+
+        bob = {**login, "sasl.username": "bob", "sasl.password": "of-bob", "log_level": 0}
+        assert AdminClient(bob).list_topics(timeout=30).topics == {}
+        acl = ("--allow-principal", "User:bob", "--operation", "Read", "--topic", "clicks")
+        java_tool(ACL_COMMAND, *where, "--add", *acl)
+        listed = java_tool(ACL_COMMAND, *where, "--list", "--topic", "clicks")
+        assert b"(principal=User:bob, host=*, operation=READ, permissionType=ALLOW)" in listed
+        assert set(AdminClient(bob).list_topics(timeout=30).topics) == {"clicks"}
+
+        java_tool(ACL_COMMAND, *where, "--remove", "--force", *acl)
+        assert b"User:bob" not in java_tool(ACL_COMMAND, *where, "--list", "--topic", "clicks")
+        assert AdminClient(bob).list_topics(timeout=30).topics == {}
+        java_tool(CONFIG_COMMAND, *where, "--alter", "--delete-config", "SCRAM-SHA-256", *user)
+        with pytest.raises(KafkaException):
+            AdminClient(bob).list_topics(timeout=3)
 
 
 @pytest.mark.parametrize(("protocol", "mechanism"), [("SSL", ""), ("SASL_SSL", "SCRAM-SHA-256"), ("SASL_SSL", "PLAIN")])

@@ -167,8 +167,8 @@ class Row(NamedTuple):
     version: int = -1
 
 
-def _produce() -> bytes:
-    batch = encode_batch([Record(0, 1_700_000_000_000, b"key", b"value")])
+def _produce(batch: bytes = b"") -> bytes:
+    batch = batch or encode_batch([Record(0, 1_700_000_000_000, b"key", b"value")])
     head = struct.pack(">hhiih", -1, 1, 1000, 1, 1) + b"t"
     return head + struct.pack(">iii", 1, 0, len(batch)) + batch
 
@@ -788,6 +788,21 @@ def test_a_denied_produce_without_acks_closes_the_connection(desk: Desk) -> None
     request = request[:2] + b"\0\0" + request[4:]
     with pytest.raises(AssertionError, match="the connection was closed"):
         desk.ask(desk.user(), request, ApiKey.PRODUCE, 3)
+
+
+@pytest.mark.parametrize("compression_type", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_denied_produce_is_not_looked_into(desk: Desk, compression_type: str) -> None:
+    batch = bytearray(
+        encode_batch([Record(0, 1_700_000_000_000, b"key", b"v" * 500)], compression_type=compression_type)
+    )
+    good = bytes(batch)
+    batch[-1] ^= 0xFF
+    damaged = bytes(batch)
+    nobody, writer = desk.user(), desk.user(topic(Operation.WRITE))
+    for one in (good, damaged):
+        assert desk.ask(nobody, _produce(one), ApiKey.PRODUCE, 7)[1] == {TOPIC}
+    assert desk.ask(writer, _produce(damaged), ApiKey.PRODUCE, 7)[1] == {ErrorCode.CORRUPT_MESSAGE}
+    assert desk.ask(writer, _produce(good), ApiKey.PRODUCE, 7)[1] == set()
 
 
 def test_acls_are_made_found_and_removed_and_hold_at_once(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
