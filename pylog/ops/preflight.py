@@ -59,6 +59,7 @@ BROKER_BYTES = 160 << 20
 SPARK_BYTES = 2 << 30
 PROMETHEUS_BYTES = 256 << 20
 CONNECT_BYTES = 256 << 20
+_HEAP_MIB = 512
 SYSTEM_BYTES = 256 << 20
 # Who listens where this bundle has been deployed before.
 OWN_USERS = ("pylog", "pylog-connect", "pylog-zookeeper", "haproxy", "prometheus")
@@ -465,11 +466,11 @@ def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]
     """Find hosts with less memory than their parts need, the page cache not counted."""
     wanted = SYSTEM_BYTES + BROKER_BYTES * len(host.instances)
     if host.name in groups.get(ZOOKEEPER_GROUP, ()):
-        wanted += int(host.variables.get("zookeeper_heap_mib", 512)) << 20
+        wanted += _heap_bytes(host, "zookeeper_heap_mib")
     if host.name in groups.get(SPARK_GROUP, ()):
         wanted += SPARK_BYTES
     if host.name in groups.get(CONNECT_GROUP, ()):
-        wanted += (int(host.variables.get("connect_heap_mib", 512)) << 20) + CONNECT_BYTES
+        wanted += _heap_bytes(host, "connect_heap_mib") + CONNECT_BYTES
     if host.name in groups.get(STREAM_GROUP, ()):
         wanted += SPARK_BYTES * len(queries(host))
     if host.name in groups.get(MONITORING_GROUP, ()):
@@ -478,6 +479,12 @@ def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]
     if found < wanted:
         remedy = "add memory or move parts to other hosts"
         yield Finding(host.name, "memory", f"{found >> 20} MiB", f"at least {wanted >> 20} MiB", remedy)
+
+
+def _heap_bytes(host: Host, name: str) -> int:
+    """Return what a variable in MiB asks for; 0 for what is no number, which `wrong_values` finds."""
+    given = str(host.variables.get(name, _HEAP_MIB))
+    return int(given) << 20 if given.isdecimal() else 0
 
 
 def listeners_of(

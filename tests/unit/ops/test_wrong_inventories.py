@@ -282,6 +282,9 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
      ("h2", "connect_replication_factor", "4", "at most 3, the brokers")),
     (both(group("pylog_connect", ["h2"]), set_("connect_heap_mib", 9000)),
      ("h2", "memory", "8192 MiB", "at least 10184 MiB")),
+    (both(group("pylog_connect", ["h2"]), set_("connect_heap_mib", "512m")),
+     ("h2", "variable connect_heap_mib", "'512m'", "int")),
+    (set_("zookeeper_heap_mib", "1g"), ("h2", "variable zookeeper_heap_mib", "'1g'", "int")),
     (says("init", "tini"), ("h2", "init", "tini", "systemd")),
     (says("memory_bytes", 256 << 20), ("h2", "memory", "256 MiB", "at least 928 MiB")),
     (says("resolved", {"zk-9": []}), ("h2", "name resolution", "zk-9 unknown", "an address")),
@@ -445,6 +448,16 @@ def test_what_a_role_requires_is_asked_for_before_any_host_is_touched() -> None:
     question: Question = {"groups": {name: ["h1"] for name in ("all", *GROUPS)}, "hosts": {"h1": bare}}
     asked = {re.split(r"\s{2,}", line)[1] for line in judged(question)}
     assert {f"variable {name}" for name in required} <= asked
+
+
+def test_a_text_in_the_place_of_any_number_is_a_finding() -> None:
+    numbers = [name for name, spec in load_specs(ROOT / "roles").items() if spec.get("type") in ("int", "float")]
+    question = good()
+    question["groups"] |= {one: [*HOSTS] for one in GROUPS}
+    for name in numbers:
+        everywhere(name, "many")(question)
+    rows = [re.split(r"\s{2,}", line)[:3] for line in judged(question)]
+    assert [name for name in numbers if ["h2", f"variable {name}", "'many'"] not in rows] == []
 
 
 def test_the_table_is_as_long_as_was_asked_for() -> None:
