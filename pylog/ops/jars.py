@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -123,7 +124,8 @@ def fetch(jars: Iterable[Jar], directory: Path) -> int:
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
         there = {
             f"{'.'.join(path.parts[:-3])}:{path.parts[-3]}:{path.parts[-2]}": Path(temporary) / path
-            for path in _resolve(list(missing), Path(temporary), with_dependencies=False)
+            for coordinates in rounds(missing.values())
+            for path in _resolve(coordinates, Path(temporary), with_dependencies=False)
         }
         wrong = [
             f"{name}: found {_hash(there[name]) if name in there else 'no jar'}, wanted {jar.sha256}"
@@ -135,6 +137,17 @@ def fetch(jars: Iterable[Jar], directory: Path) -> int:
         for name, jar in missing.items():
             there[name].replace(_place(directory, jar))
     return len(missing)
+
+
+def rounds(jars: Iterable[Jar]) -> list[list[str]]:
+    """Return the jars' coordinates in as few lists as can be with one version of an artifact in each.
+
+    Of two versions in one project Maven takes one; plugins have each their own.
+    """
+    versions: dict[tuple[str, str], list[str]] = {}
+    for jar in jars:
+        versions.setdefault((jar.group, jar.artifact), []).append(jar.coordinates)
+    return [[one for one in row if one] for row in zip_longest(*versions.values())]
 
 
 def pack(locks: Mapping[str, Path], directory: Path, target: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.ops.jars import JarsError, lock, main, pack, read_lock
+from pylog.ops.jars import JarsError, lock, main, pack, read_lock, rounds
 
 
 def jar(directory: Path, name: str, content: bytes = b"classes") -> str:
@@ -106,3 +106,9 @@ def test_the_command_prints_the_archive_for_the_role(tmp_path: Path, capsys: pyt
 def test_locks_of_the_repository_are_locks() -> None:
     for path in (Path(__file__).parents[3] / "requirements" / "connect").glob("*.txt"):
         assert read_lock(path.read_text(), str(path))
+
+
+def test_two_versions_of_an_artifact_are_asked_of_maven_one_after_the_other() -> None:
+    lines = [f"{name} --sha256={'0' * 64}" for name in ("g:a:1", "g:a:2", "g:b:1", "h:a:1")]
+    assert rounds(read_lock("\n".join(lines), "lock")) == [["g:a:1", "g:b:1", "h:a:1"], ["g:a:2"]]
+    assert rounds([]) == []
