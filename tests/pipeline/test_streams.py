@@ -359,6 +359,51 @@ def test_a_query_that_is_killed_loses_nothing_and_one_that_is_stopped_doubles_no
     assert GroupAdmin(config.cluster).committed("stream-own") == {(source, 0): sum(expected.values())}
 
 
+class Begun:
+    """A stop that is wanted once a micro-batch has begun."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        self._offsets = config.checkpoint / "0001" / "offsets" / "0"
+
+    def wait(self, timeout_s: float) -> bool:
+        """Look, and leave the processor to the query in between."""
+        time.sleep(0.05)
+        return self._offsets.exists()
+
+
+def test_a_stop_cuts_a_micro_batch_off_that_takes_too_long_and_the_next_run_writes_all_of_it(
+    make: Make, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = topics.create(2)
+    keys = [str(number).encode() for number in range(400)]
+    topics.send(source, keys)
+    slow = "aggregate(sequence(1, 20000), 0L, (a, x) -> a + length(sha2(string(x + offset), 512)))"
+    config = make({"words": Input(topic=source)}, f"SELECT key, {slow} AS n FROM words", group="stream-slow")
+    monkeypatch.setattr(query, "_END_S", 0.5)
+    query.run(config, Begun(config))
+    directory = config.checkpoint / "0001"
+    assert last_batch(directory) == -1
+    assert GroupAdmin(config.cluster).committed("stream-slow") == {}
+    run(config)
+    assert {key for key, _ in records(config)} == {key.decode() for key in keys}
+    assert sum(GroupAdmin(config.cluster).committed("stream-slow").values()) == len(keys)
+
+
+def test_a_stop_that_comes_while_spark_starts_begins_no_micro_batch(make: Make, topics: Topics) -> None:
+    source = topics.create(1)
+    topics.send(source, [b"word"])
+    config = make({"words": Input(topic=source)}, "SELECT value FROM words")
+
+    class Now(Never):
+        """A stop that was wanted before."""
+
+        def wait(self, timeout_s: float) -> bool:
+            return True
+
+    query.run(config, Now(), on_start=lambda: pytest.fail("it began"))
+    assert StreamCheckpoint(config.checkpoint).owner() is None
+
+
 def counts(config: StreamConfig) -> dict[str, list[int]]:
     """Return what was written of each window, as often as it was."""
     found: dict[str, list[int]] = {}

@@ -170,7 +170,11 @@ class StreamCheckpoint:
         self._begin(replace(owner, query=None, generation=owner.generation + 1, starts=None, cluster=""))
 
     def position(self, owner: Owner) -> Position | None:
-        """Return the position behind the last micro-batch that ended; None if none has in this generation or before."""
+        """Return the position behind the last micro-batch that ended; None if none has in this generation or before.
+
+        Raises:
+            PositionError: Spark's file of it cannot be read: see `committed`.
+        """
         found = committed(self.spark_directory(owner))
         if found is not None:
             return found
@@ -200,21 +204,25 @@ def committed(directory: Path) -> Position | None:
     """Return the position behind the last micro-batch that ended, by Spark's checkpoint in *directory*.
 
     Of a topic that several streams of the query read, each partition has the lowest offset.  None if no micro-batch has
-    ended, or if Spark wrote in a way that this release does not know: its files are its own.
+    ended.
+
+    Raises:
+        PositionError: the file is away, damaged, or written in a way that this release does not know; an older position
+            in its place would have records come twice.
 
     Source: Spark's OffsetSeqLog: a line with the version, one of the micro-batch's metadata, one for each stream.
     """
     number = last_batch(directory)
     if number < 0:
         return None
+    path = directory / "offsets" / str(number)
     try:
-        version, _, *sources = (directory / "offsets" / str(number)).read_text().splitlines()
-        bodies = [json.loads(line) for line in sources if line != "-"]
+        version, _, *sources = path.read_text().splitlines()
         if version != _LOG_VERSION:
-            return None
-        positions = [Position.from_json(body) for body in bodies]
-    except (OSError, ValueError, KeyError, AttributeError, PositionError):
-        return None
+            raise ValueError(f"version {version!r}, not {_LOG_VERSION!r}")
+        positions = [Position.from_json(json.loads(line)) for line in sources if line != "-"]
+    except (OSError, ValueError, KeyError, AttributeError, PositionError) as error:
+        raise PositionError(f"position of micro-batch {number} cannot be read from {path}: {error}") from error
     merged = Position()
     for position in positions:
         lowest = {p: min(offset, merged.offsets.get(p, offset)) for p, offset in position.offsets.items()}

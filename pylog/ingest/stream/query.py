@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
@@ -23,11 +24,11 @@ from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, StorageEr
 from pylog.faults import code_of
 from pylog.ingest import plan, sql
 from pylog.ingest.fetch import positions
-from pylog.ingest.plan import Position
+from pylog.ingest.plan import Position, PositionError
 from pylog.ingest.spark import error_of, session
 from pylog.ingest.sql import Target, check_endless, write_options
 from pylog.ingest.status import replace_text
-from pylog.ingest.stream.checkpoint import Owner, StreamCheckpoint, committed, last_batch
+from pylog.ingest.stream.checkpoint import Owner, StreamCheckpoint, last_batch
 from pylog.ingest.stream.config import Input, StreamConfig
 from pylog.ingest.stream.progress import Progress
 from pylog.model import Offset, TopicPartition
@@ -42,6 +43,8 @@ _HEARTBEAT_S = 10.0
 
 _END_S = 30.0
 """How long a stop waits for the micro-batch that runs; what one wrote that did not end is written again later."""
+_CUT_OFF_S = 30
+"""How long it waits for Spark to cut one off. With `_END_S` and this, the unit's time to stop suffices."""
 _END_LOOK_S = 0.02
 
 
@@ -84,6 +87,8 @@ def run(
     with checkpoint.held():
         owner = checkpoint.checked(config, cluster)
         frame = _records(_session(config), config, owner)
+        if stop.wait(0):  # Spark took its time to start
+            return
         owner = checkpoint.claim(config, cluster)
         target = Target(config.output, config.options)
         writer = frame.writeStream.format("pylog").outputMode("append").queryName(config.name)
@@ -142,7 +147,10 @@ class _Watch:
         is_new = number != self._seen
         if is_new:
             self._seen = number
-            self._position = self._checkpoint.position(self._owner) or self._position
+            try:
+                self._position = self._checkpoint.position(self._owner) or self._position
+            except PositionError as error:  # Spark reads its files itself
+                self._complain(f"group {self._config.group} is told no offsets: {error} [{code_of(error)}]")
         self._commit()
         now_s = time.monotonic()
         if is_new or is_last or now_s - self._written_s >= _HEARTBEAT_S:
@@ -183,7 +191,10 @@ class _Watch:
             if not self._running.status["isTriggerActive"] or last_batch(self._directory) != before:
                 break
             time.sleep(_END_LOOK_S)
-        self._running.stop()
+        try:
+            self._running.stop()
+        except Py4JJavaError as error:  # the process ends, and Spark's with it
+            self._complain(f"micro-batch {before + 1} was left behind: {error.java_exception.getMessage()}")
 
 
 def _check_topics(config: StreamConfig) -> str:
@@ -208,6 +219,7 @@ def _client(config: StreamConfig) -> RawClient:
 
 def _session(config: StreamConfig) -> SparkSession:
     spark = session(config.master, f"pylog-stream-{config.name}")
+    spark.conf.set("spark.sql.streaming.stopTimeout", f"{_CUT_OFF_S}s")
     sql.set_state_parts(spark)
     return spark
 
@@ -282,7 +294,7 @@ def _starts(config: StreamConfig, owner: Owner) -> dict[str, str]:
         PositionError: a topic was deleted and made again since.
     """
     directory = StreamCheckpoint(config.checkpoint).spark_directory(owner)
-    if owner.starts is None or committed(directory) is not None:
+    if owner.starts is None or last_batch(directory) >= 0:
         return {}
     begin = Position.from_json(owner.starts)
     known = [topic for topic in config.stream_topics if topic in begin.topic_ids]

@@ -55,11 +55,23 @@ def test_the_position_is_that_of_the_last_micro_batch_that_ended(tmp_path: Path)
     assert found.topic_ids == IDS
 
 
-@pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1\n{}\nnonsense", "v1\n{}\n[]", 'v1\n{}\n{"version": 9}'])
-def test_files_of_spark_that_are_not_known_say_no_position(tmp_path: Path, text: str) -> None:
-    batch(tmp_path, 0, {("words", 0): 5})
-    (tmp_path / "offsets" / "0").write_text(text)
-    assert committed(tmp_path) is None
+@pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1\n{}\nnonsense", "v1\n{}\n[]", 'v1\n{}\n{"version": 9}', None])
+def test_a_file_of_spark_that_cannot_be_read_is_named_and_no_older_position_stands_for_it(
+    tmp_path: Path, text: str | None
+) -> None:
+    checkpoint = StreamCheckpoint(tmp_path)
+    owner = Owner(name="q", cluster="c", starts=Position({TopicPartition("words", 0): 1}, IDS).to_json())
+    directory = checkpoint.spark_directory(owner)
+    batch(directory, 7, {("words", 0): 5})
+    path = directory / "offsets" / "7"
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    for ask in (checkpoint.position, checkpoint.rebase):
+        with pytest.raises(PositionError, match=rf"^position of micro-batch 7 cannot be read from {path}: "):
+            ask(owner)
+    assert checkpoint.owner() is None, "a rebase writes"
 
 
 def test_a_checkpoint_is_of_one_query_of_one_cluster(tmp_path: Path) -> None:
