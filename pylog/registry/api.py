@@ -19,7 +19,7 @@ from pylog.daemon.web import has_certificate, metrics_route, read_body
 from pylog.errors import PylogError
 from pylog.metrics import Metrics
 from pylog.model import Offset
-from pylog.registry import avro, faults
+from pylog.registry import apicurio, avro, faults
 from pylog.registry.access import Access, Person
 from pylog.registry.faults import RegistryError
 from pylog.registry.routes import CHANGES, PREPARED, READS, Ask, Decide, Prepare, Read
@@ -225,14 +225,18 @@ def _changer(
 
 
 def _ask(request: Request, body: bytes) -> Ask:
+    path = {name: unquote(part) for name, part in request.path_params.items()}
+    query = dict(request.query_params)
+    if "group" in path:
+        path, fields = apicurio.upload(path["group"], query, request.headers, body)
+        return Ask(path, query, fields)
     try:
         fields = json.loads((request.method in ("POST", "PUT") and body) or b"{}")
     except (ValueError, RecursionError) as error:
         raise RegistryError(400, f"the body is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise faults.invalid_request("the body is no JSON object")
-    path = {name: unquote(part) for name, part in request.path_params.items()}
-    return Ask(path, dict(request.query_params), fields)
+    return Ask(path, query, fields)
 
 
 def _as_json(body: object) -> bytes:

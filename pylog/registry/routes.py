@@ -1,4 +1,4 @@
-"""What each request of Confluent's REST API reads or changes: a table, and a function for each row.
+"""What each request of Confluent's REST API reads or changes, and of Apicurio's: a table, and a function for each row.
 
 Source: Confluent Schema Registry API reference.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pylog import __version__
-from pylog.registry import changes, faults
+from pylog.registry import apicurio, changes, faults
 from pylog.registry.changes import Change, Wanted
 from pylog.registry.faults import RegistryError
 from pylog.registry.records import AVRO, CONTRACT_FIELDS, Schema, Version, references_of
@@ -140,6 +140,18 @@ def _schema_of_id(registry: Registry, ask: Ask) -> dict[str, Any]:
     return body | ({"maxId": registry.max_id} if ask.flag("fetchMaxId") else {})
 
 
+def _text_of_id(registry: Registry, ask: Ask) -> object:
+    return _parsed(registry.by_id(ask.schema_id)[0].schema)
+
+
+def _no_references(registry: Registry, ask: Ask) -> list[object]:
+    if registry.by_id(ask.schema_id)[0].schema.references:
+        raise faults.invalid_request(
+            f"schema {ask.schema_id} has references, which are served by /schemas/ids/{{id}} alone"
+        )
+    return []
+
+
 def _holders(registry: Registry, ask: Ask) -> list[Version]:
     return [
         one
@@ -194,6 +206,7 @@ def _compare_one(registry: Registry, ask: Ask, schema: Schema) -> changes.Compar
 PREPARED: Mapping[tuple[str, str], Prepare] = {
     ("POST", "/subjects/{subject}"): _compare_none,
     ("POST", "/subjects/{subject}/versions"): _compare_new,
+    ("POST", apicurio.ARTIFACTS): _compare_new,
     ("POST", "/compatibility/subjects/{subject}/versions"): _compare_all,
     ("POST", "/compatibility/subjects/{subject}/versions/{version}"): _compare_one,
 }
@@ -248,11 +261,9 @@ READS: tuple[tuple[str, str, Read], ...] = (
     ("GET", "/schemas", _schemas),
     ("GET", "/schemas/types", lambda registry, ask: ["AVRO"]),
     ("GET", "/schemas/ids/{id}", _schema_of_id),
-    (
-        "GET",
-        "/schemas/ids/{id}/schema",
-        lambda registry, ask: _parsed(registry.by_id(ask.schema_id)[0].schema),
-    ),
+    ("GET", "/schemas/ids/{id}/schema", _text_of_id),
+    ("GET", apicurio.GLOBAL_ID, _text_of_id),
+    ("GET", apicurio.REFERENCES, _no_references),
     (
         "GET",
         "/schemas/ids/{id}/subjects",
@@ -278,6 +289,10 @@ READS: tuple[tuple[str, str, Read], ...] = (
 
 def _register(registry: Registry, ask: Ask) -> Change:
     return changes.register(registry, ask.path["subject"], ask.schema)
+
+
+def _register_artifact(registry: Registry, ask: Ask) -> Change:
+    return apicurio.register(registry, ask.path["subject"], ask.schema)
 
 
 def _delete_subject(registry: Registry, ask: Ask) -> Change:
@@ -321,6 +336,7 @@ def _unset_mode(registry: Registry, ask: Ask) -> Change:
 
 CHANGES: tuple[tuple[str, str, Decide], ...] = (
     ("POST", "/subjects/{subject}/versions", _register),
+    ("POST", apicurio.ARTIFACTS, _register_artifact),
     ("DELETE", "/subjects/{subject}", _delete_subject),
     ("DELETE", "/subjects/{subject}/versions/{version}", _delete_version),
     ("PUT", "/config", _set_level),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pylog.registry import faults
+from pylog.registry import apicurio, faults
 from pylog.registry.records import Mode
 from pylog.registry.routes import Ask
 from pylog.registry.state import Registry
@@ -83,6 +83,8 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/schemas/types"): _ANYBODY,
     ("GET", "/schemas/ids/{id}"): _SEE_ID,
     ("GET", "/schemas/ids/{id}/schema"): _SEE_ID,
+    ("GET", apicurio.GLOBAL_ID): _SEE_ID,
+    ("GET", apicurio.REFERENCES): _SEE_ID,
     ("GET", "/schemas/ids/{id}/subjects"): _LIST,
     ("GET", "/schemas/ids/{id}/versions"): _LIST,
     ("POST", "/compatibility/subjects/{subject}/versions"): _SEE,
@@ -95,6 +97,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/metadata/id"): _ANYBODY,
     ("GET", "/v1/metadata/version"): _ANYBODY,
     ("POST", "/subjects/{subject}/versions"): _REGISTER,
+    ("POST", apicurio.ARTIFACTS): _REGISTER,
     ("DELETE", "/subjects/{subject}"): _REMOVE,
     ("DELETE", "/subjects/{subject}/versions/{version}"): _REMOVE,
     ("PUT", "/config"): _ALTER_ALL,

@@ -18,7 +18,7 @@ from pylog.client.web import call
 from pylog.daemon.notices import Notices
 from pylog.errors import ConfigError, PylogError
 from pylog.model import Offset
-from pylog.registry import faults
+from pylog.registry import apicurio, faults
 from pylog.registry.changes import Change
 from pylog.registry.election import Election
 from pylog.registry.news import Snapshot, news
@@ -153,6 +153,7 @@ class Service:
         if url is None or url == self._url or FORWARD_HEADER in request.headers:
             raise faults.no_primary()
         sent = {FORWARD_HEADER: "true", "Content-Type": request.headers.get("content-type", "application/json")}
+        sent |= {name: request.headers[name] for name in apicurio.HEADERS if name in request.headers}
         # The primary judges the user itself: no instance has to be believed.
         login = request.headers.get("authorization")
         if login is not None and url.startswith("https://"):

@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -63,9 +63,11 @@ class Browser:
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
 
-    def __call__(self, method: str, target: str, body: object = None) -> Answer:
+    def __call__(
+        self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
-        self._connection.request(method, target, data)
+        self._connection.request(method, target, data, dict(headers or {}))
         answer = self._connection.getresponse()
         text = answer.read()
         is_json = method != "HEAD" and answer.headers.get_content_type() == CONTENT_TYPE
@@ -234,3 +236,54 @@ def test_a_subject_has_no_more_versions_than_a_new_schema_is_compared_with_in_ti
     assert ask("POST", "/subjects/s/versions", {"schema": WIDER}).status == 200, "it is there already"
     assert ask("DELETE", "/subjects/s/versions/1").status == 200
     assert ask("POST", "/subjects/s/versions", {"schema": third}).status == 200
+
+
+ARTIFACTS = "/apis/registry/v2/groups/default/artifacts?ifExists=RETURN_OR_UPDATE&canonical=false"
+
+
+def upload(ask: Browser, subject: str, text: str, target: str = ARTIFACTS, **headers: str) -> Answer:
+    named = {"X-Registry-ArtifactId": subject, "X-Registry-ArtifactType": "AVRO", **headers}
+    return ask("POST", target, text.encode(), {name.replace("_", "-"): value for name, value in named.items()})
+
+
+def test_what_apicurios_clients_register_confluents_read_and_the_other_way_round(ask: Browser) -> None:
+    first = upload(ask, "s-value", RECORD)
+    assert first.status == 200
+    assert {name: first.body[name] for name in ("id", "globalId", "version", "type")} == {
+        "id": "s-value", "globalId": 1, "version": "1", "type": "AVRO",
+    }  # fmt: skip
+    assert upload(ask, "s-value", RECORD).body == first.body
+    assert json.loads(ask("GET", "/schemas/ids/1").body["schema"]) == json.loads(RECORD)
+    second = ask("POST", "/subjects/s-value/versions", {"schema": WIDER}).body["id"]
+    assert upload(ask, "s-value", WIDER).body["version"] == "2"
+    assert ask("GET", f"/apis/registry/v2/ids/globalIds/{second}").body == json.loads(WIDER)
+    assert ask("GET", f"/apis/registry/v2/ids/globalIds/{second}/references").body == []
+    assert upload(ask, "plain-value", '"string"').status == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "headers", "status", "code"),
+    [
+        (ARTIFACTS, OTHER, {}, 409, 409),
+        (ARTIFACTS, "no schema", {}, 422, 42201),
+        (ARTIFACTS, RECORD, {"X_Registry_ArtifactType": "PROTOBUF"}, 422, 42201),
+        (ARTIFACTS, RECORD, {"X_Registry_Version": "7"}, 422, 422),
+        (ARTIFACTS, RECORD, {"Content_Type": "application/create.extended+json"}, 422, 42201),
+        (ARTIFACTS.replace("default", "mine"), RECORD, {}, 422, 422),
+        (ARTIFACTS.replace("RETURN_OR_UPDATE", "FAIL"), RECORD, {}, 422, 422),
+    ],
+)
+def test_an_artifact_that_would_not_be_kept_as_it_was_sent_is_refused(
+    ask: Browser, target: str, text: str, headers: dict[str, str], status: int, code: int
+) -> None:
+    assert upload(ask, "s", RECORD).status == 200
+    refused = upload(ask, "s", text, target, **headers)
+    assert (refused.status, refused.body["error_code"]) == (status, code)
+    assert ask("GET", "/subjects/s/versions").body == [1]
+    assert ask("POST", ARTIFACTS, RECORD.encode()).body["message"].startswith("header X-Registry-ArtifactId must")
+
+
+def test_a_forwarded_artifact_has_its_headers(ask: Browser, service: InMemory) -> None:
+    service.office.is_primary = False
+    upload(ask, "s", RECORD)
+    assert service.forwarded[-1].headers["x-registry-artifactid"] == "s"
