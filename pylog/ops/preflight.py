@@ -43,6 +43,7 @@ BROKER_GROUP = "pylog_broker"
 SPARK_GROUP = "pylog_spark"
 STREAM_GROUP = "pylog_stream"
 MONITORING_GROUP = "pylog_monitoring"
+PROBE_GROUP = "pylog_probe"
 CONNECT_GROUP = "pylog_connect"
 GROUPS = (
     ZOOKEEPER_GROUP, BROKER_GROUP, "pylog_ship", SPARK_GROUP, "pylog_mirror", "pylog_registry", "pylog_audit",
@@ -562,6 +563,19 @@ def watched(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding
                 yield Finding(host.name, f"broker {instance['id']}", "no metrics_port", "a metrics_port", remedy)
 
 
+def probed(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find datacenters that are watched without a probe: alerts of clients, groups and ZooKeeper would never come."""
+    brokers, probes = ({*groups.get(group, ())} for group in (BROKER_GROUP, PROBE_GROUP))
+    hosts = list(hosts)
+    datacenters = {host.datacenter for host in hosts if host.name in brokers}
+    if groups.get(MONITORING_GROUP):
+        for datacenter in sorted(datacenters - {host.datacenter for host in hosts if host.name in probes}):
+            remedy = (
+                f"put one of its hosts into {PROBE_GROUP}: the alerts of canary, lag and ZooKeeper read what it tells"
+            )
+            yield Finding(datacenter, "probe", f"no host in {PROBE_GROUP}", "one", remedy)
+
+
 def readable(host: Host) -> Iterator[Finding]:
     """Find variables that cannot be filled in: what they refer to is missing, or a vault stays shut."""
     for name, why in host.unreadable.items():
@@ -982,6 +996,7 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     now = dt.datetime.fromtimestamp(int(question.get("now_ms", 0)) / 1000, dt.UTC)
     named = {host.name: host for host in hosts}
     around += [*half_secured(hosts, groups), *passwords(named, groups), *authority(hosts, now)]
+    around += probed(hosts, groups)
     if not question.get("is_repair"):
         around += open_backups(hosts, groups)
     for host in hosts:

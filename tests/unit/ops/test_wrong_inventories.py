@@ -114,7 +114,7 @@ def with_sites(then: Callable[[Question], Any]) -> Callable[[Question], None]:
     return both(group("north", ["h1", "h2", "h3"]), *(set_("pylog_datacenter", "north", h) for h in HOSTS), then)
 
 
-PASSWORDS = {"pylog-admin": "p" * 24}
+PASSWORDS = {"pylog-admin": "p" * 24, "pylog-probe": "p" * 16}
 
 
 def secured(*changes: Callable[[Question], Any]) -> Callable[[Question], None]:
@@ -205,7 +205,9 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
     (set_("zookeeper_election_port", 3889), ("all", "zookeeper_election_port", "2 values", "one for the cluster")),
     (both(set_("firewall_enabled", True), says("addresses", ["192.0.2.7"])),
      ("h2", "address", "192.0.2.7", "within pylog_trusted_networks")),
-    (both(group("pylog_monitoring", ["h1"]), without_metrics), ("h2", "broker 2", "no metrics_port", "a metrics_port")),
+    (group("pylog_monitoring", ["h1"]), ("all", "probe", "no host in pylog_probe", "one")),
+    (both(group("pylog_monitoring", ["h1"]), group("pylog_probe", ["h1"]), without_metrics),
+     ("h2", "broker 2", "no metrics_port", "a metrics_port")),
     (set_("pylog_cluster_secret", {UNREADABLE: "'vault_cluster_secret' is undefined"}),
      ("h2", "variable pylog_cluster_secret", "'vault_cluster_secret' is undefined", "a value")),
     (both(group("pylog_spark_worker", ["h2"]), says("resolved", {"h2": ["127.0.1.1"]})),
@@ -387,7 +389,7 @@ def test_a_repair_is_not_stopped_by_backups_that_are_not_encrypted() -> None:
 def test_a_prometheus_of_a_secured_cluster_that_others_reach_is_refused(listen: str | None, is_refused: bool) -> None:
     question = good()
     change = [] if listen is None else [set_("monitoring_listen", listen)]
-    both(group("pylog_monitoring", ["h2"]), *change)(question)
+    both(group("pylog_monitoring", ["h2"]), group("pylog_probe", ["h2"]), *change)(question)
     assert judged(question) == [], "where nobody logs in nothing is promised"
     secured(RUNS_SECURED)(question)
     assert [re.split(r"\s{2,}", line)[1] for line in judged(question)] == ["variable monitoring_listen"] * is_refused
@@ -396,7 +398,7 @@ def test_a_prometheus_of_a_secured_cluster_that_others_reach_is_refused(listen: 
 def test_an_alertmanager_is_refused_only_where_there_is_one() -> None:
     question = good()
     given = set_("monitoring_alertmanager_listen", "0.0.0.0:9093")
-    secured(RUNS_SECURED, group("pylog_monitoring", ["h2"]), given)(question)
+    secured(RUNS_SECURED, group("pylog_monitoring", ["h2"]), group("pylog_probe", ["h2"]), given)(question)
     assert judged(question) == []
     set_("monitoring_alertmanager", {"route": {}})(question)
     [line] = judged(question)
