@@ -562,6 +562,7 @@ def zookeeper(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "id": wanted["id"],
         "unit": "pylog-zookeeper.service",
         "is_active": is_active,
+        "is_crashing": int(state.get("NRestarts") or 0) >= CRASHES and not is_ready,
         "mode": mode,
         "synced_followers": synced,
         "changed_files": changed_since_start(wanted["started_file"]) if is_active else [],
@@ -594,10 +595,11 @@ def ensemble(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """
     here = {name: address for name, address in wanted["servers"].items() if name not in wanted.get("away", [])}
     places = {name: address.rpartition(":") for name, address in here.items()}
-    found = {
-        name: monitored(four_letters("mntr", int(port), host.strip("[]"))) for name, (host, _, port) in places.items()
-    }
-    return judge_ensemble(found, len(wanted["servers"]), leaving=wanted.get("leaving", 0))
+    said = {name: four_letters("mntr", int(port), host.strip("[]")) for name, (host, _, port) in places.items()}
+    found = {name: monitored(answer) for name, answer in said.items()}
+    judged = judge_ensemble(found, len(wanted["servers"]), leaving=wanted.get("leaving", 0))
+    # One that has no leader answers that it does not serve; a silent one may be what others lack for a majority.
+    return judged | {"silent": [name for name, answer in said.items() if not answer]}
 
 
 def judge_ensemble(found: Mapping[str, Mapping[str, str]], size: int, leaving: int = 0) -> dict[str, Any]:

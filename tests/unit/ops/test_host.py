@@ -331,6 +331,23 @@ def test_a_server_outside_of_the_limit_is_asked_over_the_network(monkeypatch: py
     assert asked == [("mntr", "a", 2181), ("mntr", "fd00::2", 2181)]
 
 
+def test_f6_a_server_without_a_leader_is_told_from_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"a": "This ZooKeeper instance is not currently serving requests\n", "b": ""}
+    monkeypatch.setattr(host, "four_letters", lambda word, port, name="localhost": answers[name])
+    found = host.ensemble({"servers": {"zk1": "a:2181", "zk2": "b:2181"}})
+    assert (found["is_ready"], found["modes"], found["silent"]) == (False, {"zk1": "", "zk2": ""}, ["zk2"])
+
+
+@pytest.mark.parametrize(("restarts", "is_crashing"), [(2, False), (3, True)])
+def test_f6_a_server_that_systemd_starts_again_and_again_is_crashing(
+    monkeypatch: pytest.MonkeyPatch, restarts: int, is_crashing: bool
+) -> None:
+    monkeypatch.setattr(host, "run", lambda *_: (0, f"ActiveState=active\nNRestarts={restarts}\n"))
+    monkeypatch.setattr(host, "four_letters", lambda *_: "")
+    found = host.zookeeper({"id": 1, "port": 2181, "members": 3, "started_file": "/nonexistent"})
+    assert (found["is_active"], found["is_crashing"]) == (True, is_crashing)
+
+
 def test_a_unit_that_crashes_as_it_starts_is_not_steady(monkeypatch: pytest.MonkeyPatch) -> None:
     states = {
         "pylog-mirror.service": {"ActiveState": "activating", "SubState": "auto-restart", "NRestarts": "3"},
