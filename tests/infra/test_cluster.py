@@ -13,6 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from testinfra.host import Host
 from testinfra.utils.ansible_runner import AnsibleRunner
 
+from pylog.ops.host import NOT_WELL
+from pylog.ops.status import HOST_PROGRAM
 from tests.infra.conftest import ask_broker, datacenter_of, places, pylog, setting, want_group
 
 Variables = Callable[[str], dict[str, Any]]
@@ -67,20 +69,25 @@ def consume(bootstrap: str, topic: str, count: int) -> list[int]:
     return sorted(found)
 
 
+def mode_of(host: Host, mine: dict[str, Any], size: int) -> str:
+    """Return what the ZooKeeper server of *host* is in its ensemble of *size*, empty if silent."""
+    about = {
+        "id": mine["zookeeper_id"], "port": setting(mine, "zookeeper", "zookeeper_client_port"), "members": size,
+        "started_file": "/run/pylog-zookeeper/started", "wait_s": DEADLINE_S,
+    }  # fmt: skip
+    done = host.run("python3 -c %s zookeeper %s", HOST_PROGRAM, json.dumps(about))
+    assert done.rc in (0, NOT_WELL), done.stderr
+    return str(json.loads(done.stdout)["mode"])
+
+
 @pytest.mark.readonly
 def test_the_ensemble_has_one_leader_and_the_rest_follow(
     runner: AnsibleRunner, variables: Variables, datacenter: str
 ) -> None:
-    modes = []
-    for name in runner.get_hosts("pylog_zookeeper"):
-        if datacenter_of(variables(name)) == datacenter:
-            port = setting(variables(name), "zookeeper", "zookeeper_client_port")
-            # The server ends the connection once it has answered; an emulated one takes its time.
-            shell = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf srvr >&3; timeout 60 cat <&3"
-            answer = runner.get_host(name).check_output("bash -c %s", shell)
-            modes += [line.split()[1] for line in answer.splitlines() if line.startswith("Mode:")]
-    if not modes:
+    members = [name for name in runner.get_hosts("pylog_zookeeper") if datacenter_of(variables(name)) == datacenter]
+    if not members:
         pytest.skip(f"no ZooKeeper server in {datacenter}")
+    modes = [mode_of(runner.get_host(name), variables(name), len(members)) for name in members]
     if len(modes) == 1:
         assert modes == ["standalone"]
     else:
