@@ -79,7 +79,7 @@ def facts_of(wanted: Mapping[str, Any], broker_id: int) -> dict[str, Any]:
         "ssh_ports": [22], "disks": {}, "files": {**HELD, **wanted.get("files", {})},
         "users": {"pylog": ["systemd-journal"], "pylog-zookeeper": []}, "settled_units": units, "outdated_units": [],
         "enabled_units": units[:2], "started_with": {}, "fstab": [], "mounts": [], "sysctls": {}, "packet_filter": "",
-        "resolved": {}, "kernel": {"hugepages": "", "queues": {}}, "clock_ms": 0, "asked_ms": 0,
+        "resolved": {}, "kernel": {"hugepages": "", "queues": {}}, "clock_ms": 0, "free_bytes": {},
     }  # fmt: skip
 
 

@@ -243,6 +243,15 @@ def secured(units: Sequence[str], zookeeper_config: str = "") -> dict[str, bool]
     return found
 
 
+def free_bytes(directories: Sequence[str]) -> dict[str, int]:
+    """Return directory -> free bytes, once for each file system that *directories* are on, or will be."""
+    found: dict[int, tuple[str, int]] = {}
+    for directory in directories:
+        path = next(one for one in (Path(directory), *Path(directory).parents) if one.exists())
+        found.setdefault(path.stat().st_dev, (directory, shutil.disk_usage(path).free))
+    return dict(found.values())
+
+
 def users() -> dict[str, list[str]]:
     """Return those of `OWN_USERS` that exist, with the groups they were added to."""
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -348,9 +357,8 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "ensemble": ensemble_ids(wanted.get("zookeeper_config", "")),
         "resolved": {name: resolved(name) for name in wanted.get("names", [])},
         "kernel": kernel(wanted.get("disks", [])),
+        "free_bytes": free_bytes(wanted.get("directories", [])),
         "clock_ms": time.time_ns() // 1_000_000,
-        # The control machine's time when it asked: hosts are read one after the other, so the difference counts.
-        "asked_ms": wanted.get("asked_ms", 0),
     }
 
 

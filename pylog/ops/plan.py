@@ -203,7 +203,8 @@ def failures(run: Mapping[str, Any]) -> Iterator[str]:
     """Yield what failed in a run, with the host."""
     for play in run["plays"]:
         for task in play["tasks"]:
-            for host, result in task["hosts"].items():
+            # Hosts that could not be read are in preflight's table, which follows.
+            for host, result in task["hosts"].items() if task["task"]["name"] != _READING else ():
                 if result.get("failed") or result.get("unreachable"):
                     yield f"{host}: {task['task']['name']}: {result.get('msg') or result.get('stderr', '')}"
 

@@ -65,6 +65,12 @@ SYSTEM_BYTES = 256 << 20
 # Who listens where this bundle has been deployed before.
 OWN_USERS = ("pylog", "pylog-connect", "pylog-zookeeper", "haproxy", "prometheus")
 MAX_CLOCK_SKEW_MS = 30_000
+# With less a run ends half way: a release with its packages has up to 250 MB, Spark's twice that.
+MIN_FREE_BYTES = 512 << 20
+# What the release's own packages want, and what Debian 12 has.
+MIN_PYTHON = (3, 11)
+# Characters of the reason why a host could not be read: the last ones say most.
+MAX_FAILURE = 120
 # A hash of the secret is readable on every host of a broker, so whoever gets in there may try all short ones.
 MIN_SECRET_LENGTH = 16
 SECRET_FILE = "/etc/pylog/cluster.secret"
@@ -100,12 +106,16 @@ class Host:
 
     Attributes:
         unreadable: variables that could not be templated, and why; they are not among `variables`.
+        failure: why it could not be read; empty where it was, or where nobody asked.
+        read_ms: the control machine's time before it asked the host, and when it had the answer.
     """
 
     name: str
     variables: Mapping[str, Any]
     facts: Mapping[str, Any] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    failure: str = ""
+    read_ms: tuple[int, int] = (0, 0)
 
     @property
     def datacenter(self) -> str:
@@ -448,13 +458,21 @@ def directories(host: Host) -> Iterator[Finding]:
 def system(host: Host) -> Iterator[Finding]:
     """Find hosts on which the bundle was never tested."""
     facts = host.facts or {}
-    found = (facts["os"]["id"], facts["os"]["version"])
-    if found not in SUPPORTED:
-        wanted = " or ".join(" ".join(pair) for pair in sorted(SUPPORTED))
-        yield Finding(host.name, "distribution", " ".join(found), wanted, "install a supported distribution")
+    if (facts["os"]["id"], facts["os"]["version"]) not in SUPPORTED:
+        found, wanted = f"{facts['os']['id']} {facts['os']['version']}", " or ".join(map(" ".join, sorted(SUPPORTED)))
+        yield Finding(host.name, "distribution", found, wanted, "install a supported distribution")
     if facts["os"]["arch"] not in ARCHITECTURES:
         wanted = " or ".join(ARCHITECTURES)
         yield Finding(host.name, "architecture", facts["os"]["arch"], wanted, "use another machine")
+    if tuple(facts["python"]) < MIN_PYTHON:
+        found, wanted = (".".join(map(str, version)) for version in (facts["python"], MIN_PYTHON))
+        remedy = "install the distribution's python3, and set no other ansible_python_interpreter"
+        yield Finding(host.name, "Python", found, f"at least {wanted}", remedy)
+    for directory, free in facts["free_bytes"].items():
+        if free < MIN_FREE_BYTES:
+            remedy = "free some: a run would end half way"
+            found, wanted = (f"{size >> 20} MiB free" for size in (free, MIN_FREE_BYTES))
+            yield Finding(host.name, f"disk of {directory}", found, f"at least {wanted}", remedy)
     if facts["init"] != "systemd":
         yield Finding(host.name, "init", facts["init"], "systemd", "boot the host with systemd")
     for name, known in facts["resolved"].items():
@@ -751,16 +769,20 @@ def strays(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]
 def clocks(hosts: Iterable[Host]) -> Iterator[Finding]:
     """Find clocks far from the others': record timestamps and retention follow them.
 
-    Each is compared with the control machine's at the time when that host was asked: many hosts are read one after the
-    other, minutes apart.
+    Each is compared with the control machine's, which read its own before it asked and after it had the answer: many
+    hosts are read minutes apart, and a login may take long. What is certain is that the difference lies between both.
     """
-    times = {
-        host.name: int(host.facts["clock_ms"]) - int(host.facts.get("asked_ms", 0)) for host in hosts if host.facts
+    ranges = {
+        host.name: [int(host.facts["clock_ms"]) - limit_ms for limit_ms in reversed(host.read_ms)]
+        for host in hosts
+        if host.facts
     }
-    middle = sorted(times.values())[len(times) // 2] if times else 0
-    for name, time_ms in times.items():
-        if abs(time_ms - middle) > MAX_CLOCK_SKEW_MS:
-            found = f"{(time_ms - middle) / 1000:+.0f} s from the others"
+    middles = sorted(sum(limits) // 2 for limits in ranges.values())
+    middle = middles[len(middles) // 2] if middles else 0
+    for name, (least_ms, most_ms) in ranges.items():
+        nearest_ms = min(max(middle, least_ms), most_ms)
+        if abs(nearest_ms - middle) > MAX_CLOCK_SKEW_MS:
+            found = f"{(nearest_ms - middle) / 1000:+.0f} s from the others"
             yield Finding(name, "clock", found, f"within {MAX_CLOCK_SKEW_MS // 1000} s", "run an NTP client")
 
 
@@ -793,6 +815,10 @@ def check_hosts(
     hosts = list(hosts)
     asked = [host for host in hosts if host.facts is not None]
     findings = [*clocks(asked), *ensemble_changes(hosts, groups)]
+    for host in hosts:
+        if host.failure:
+            remedy = "correct how it is reached, or leave it out: -e away=HOST"
+            findings.append(Finding(host.name, "login", host.failure, "an answer of its Python", remedy))
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
         findings += [*own_name(host, groups), *strays(host, groups), *secrets(host, groups), *switched(host)]
@@ -973,7 +999,17 @@ def host_of(name: str, variables: Mapping[str, Any]) -> Host:
         variables={key: value for key, value in variables.items() if key not in unreadable},
         facts=reading.get("answer"),
         unreadable=unreadable,
+        failure="" if "answer" in reading else failure_of(reading),
+        read_ms=(int(reading.get("asked_ms", 0)), int(reading.get("answered_ms", 0))),
     )
+
+
+def failure_of(reading: Mapping[str, Any]) -> str:
+    """Return why a host could not be read, on one line, from what Ansible registered; empty if it was not asked."""
+    if not (reading.get("unreachable") or reading.get("failed")):
+        return ""
+    said = " ".join(str(reading.get("module_stderr") or reading.get("msg") or "no reason").split())
+    return said if len(said) <= MAX_FAILURE else f"... {said[-MAX_FAILURE:]}"
 
 
 def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:

@@ -64,6 +64,16 @@ def test_listeners_have_port_address_and_user() -> None:
     ]
 
 
+def test_free_space_is_read_once_for_each_file_system_also_of_directories_that_are_not_there_yet(
+    tmp_path: Path,
+) -> None:
+    missing = str(tmp_path / "zookeeper" / "data")
+    found = host.free_bytes([missing, str(tmp_path), "/dev/shm", "/proc"])
+    assert list(found) == [missing, "/dev/shm", "/proc"]
+    assert found[missing] > 0
+    assert found["/proc"] == 0
+
+
 def test_a_file_that_changed_since_the_start_is_named(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("unit", "configuration", "gone")]
     for path in files:

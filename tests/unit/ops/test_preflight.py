@@ -14,6 +14,7 @@ from pylog.ops.preflight import (
     check_hosts,
     check_inventory,
     clocks,
+    failure_of,
     group_files,
     load_specs,
     table,
@@ -53,6 +54,8 @@ def facts(**changes: Any) -> dict[str, Any]:
         "disks": {},
         "resolved": {},
         "clock_ms": 1_000_000_000,
+        "python": [3, 11],
+        "free_bytes": {"/": 8 << 30},
     } | changes
 
 
@@ -313,11 +316,31 @@ def test_away_names_hosts_of_the_inventory_and_leaves_a_majority() -> None:
 
 
 def test_hosts_that_are_read_minutes_apart_have_the_same_clock() -> None:
-    def host(number: int, clock_ms: int, asked_ms: int) -> Host:
-        return Host(name=f"h{number}", variables={}, facts=facts(clock_ms=clock_ms, asked_ms=asked_ms))
-
     minute_ms = 60_000
-    hosts = [host(n, 1_000_000 + n * minute_ms + 700, 1_000_000 + n * minute_ms) for n in range(60)]
+    hosts = [host_read(n, 1_000_000 + n * minute_ms + 700, 1_000_000 + n * minute_ms) for n in range(60)]
     assert list(clocks(hosts)) == []
-    [found] = clocks([*hosts, host(99, 1_000_000 + 40_000, 1_000_000)])
+    [found] = clocks([*hosts, host_read(99, 1_000_000 + 40_000, 1_000_000)])
     assert (found.host, found.found) == ("h99", "+39 s from the others")
+
+
+def host_read(number: int, clock_ms: int, asked_ms: int, took_ms: int = 1_400) -> Host:
+    """Return a host whose answer came *took_ms* after it was asked."""
+    read_ms = (asked_ms, asked_ms + took_ms)
+    return Host(name=f"h{number}", variables={}, facts=facts(clock_ms=clock_ms), read_ms=read_ms)
+
+
+@pytest.mark.parametrize("before_ms", [0, 20_000, 45_000])
+def test_f12_a_login_that_takes_long_is_no_difference_of_clocks(before_ms: int) -> None:
+    """The clock is read somewhere between question and answer."""
+    hosts = [host_read(n, 1_000_700, 1_000_000) for n in range(3)]
+    assert list(clocks([*hosts, host_read(4, 1_000_000 + before_ms, 1_000_000, took_ms=45_000)])) == []
+    [late] = clocks([*hosts, host_read(4, 1_000_000 - 31_000, 1_000_000, took_ms=45_000)])
+    assert (late.host, late.found) == ("h4", "-31 s from the others")
+
+
+def test_a_host_that_was_not_read_says_why_on_one_line() -> None:
+    assert failure_of({}) == "", "it was not asked"
+    assert failure_of({"answer": {}, "asked_ms": 1}) == ""
+    assert failure_of({"unreachable": True, "msg": "ssh: connect to\n  host h1"}) == "ssh: connect to host h1"
+    crashed = {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback\nSyntaxError: invalid syntax\n"}
+    assert failure_of(crashed) == "Traceback SyntaxError: invalid syntax"

@@ -29,6 +29,8 @@ def reading(number: int) -> dict[str, Any]:
         "listeners": [],
         "resolved": {},
         "clock_ms": 1_000_000_000,
+        "python": [3, 11],
+        "free_bytes": {"/": 8 << 30},
         "addresses": [f"10.0.0.{number}"],
         "disks": {"/dev/vdb": {"exists": True, "type": "", "label": "", "mounts": []}},
     }
@@ -288,6 +290,9 @@ WRONG: list[tuple[Callable[[Question], Any], tuple[str, str, str, str]]] = [
      ("h2", "variable connect_heap_mib", "'512m'", "int")),
     (set_("zookeeper_heap_mib", "1g"), ("h2", "variable zookeeper_heap_mib", "'1g'", "int")),
     (says("init", "tini"), ("h2", "init", "tini", "systemd")),
+    (says("python", [3, 9]), ("h2", "Python", "3.9", "at least 3.11")),
+    (says("free_bytes", {"/": 8 << 30, "/var/lib/pylog-zookeeper": 100 << 20}),
+     ("h2", "disk of /var/lib/pylog-zookeeper", "100 MiB free", "at least 512 MiB free")),
     (says("memory_bytes", 256 << 20), ("h2", "memory", "256 MiB", "at least 928 MiB")),
     (says("resolved", {"zk-9": []}), ("h2", "name resolution", "zk-9 unknown", "an address")),
     (says("clock_ms", 1_000_600_000), ("h2", "clock", "+600 s from the others", "within 30 s")),
@@ -424,10 +429,22 @@ def test_an_ensemble_that_grows_may_have_an_even_number_for_a_while() -> None:
     assert not any("size of the ensemble" in line for line in judged(question))
 
 
-def test_a_host_that_does_not_answer_stops_the_run_before_any_is_touched(tmp_path: Path) -> None:
+SUDO = """#!/bin/sh
+echo "sudo: 1 incorrect password attempt" >&2
+exit 1
+"""
+
+
+def test_hosts_that_cannot_be_read_have_rows_beside_all_others_and_no_host_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "sudo").write_text(SUDO)
+    (tmp_path / "sudo").chmod(0o755)
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    sudo = {"ansible_become": True, "ansible_become_user": "nobody"}
     hosts = {
-        "h1": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
-        "h2": {"ansible_host": "127.0.0.1", "ansible_port": 1},
+        "h1": {"ansible_host": "127.0.0.1", "ansible_port": 1},
+        "h2": here,
+        "h3": {**here, **sudo, "ansible_become_exe": str(tmp_path / "sudo")},
+        "h4": {**here, "ansible_python_interpreter": "/nonexistent/python3"},
     }
     groups = {"pylog_broker": {"hosts": hosts}, "pylog_zookeeper": {"hosts": hosts}}
     inventory = tmp_path / "hosts.yml"
@@ -437,10 +454,15 @@ def test_a_host_that_does_not_answer_stops_the_run_before_any_is_touched(tmp_pat
         [program, "-i", str(inventory), "playbooks/site.yml"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
-    assert "h2" in done.stdout
-    assert "UNREACHABLE" in done.stdout
+    rows = [re.split(r"\s{2,}", line.strip()) for line in done.stdout.splitlines()]
+    logins = {row[0]: row[2] for row in rows if row[1:2] == ["login"]}
+    assert logins.keys() == {"h1", "h3", "h4"}
+    assert "Connection refused" in logins["h1"]
+    assert "incorrect password" in logins["h3"]
+    assert "/nonexistent/python3" in logins["h4"]
+    assert {("all", "size of the ensemble"), ("h2", "variable zookeeper_id")} <= {tuple(row[:2]) for row in rows}
     assert "TASK [tuning" not in done.stdout
-    assert "changed=0" in next(line for line in done.stdout.splitlines() if line.startswith("h1 "))
+    assert len(re.findall(r"^h\d +: ok=\d+ +changed=0 ", done.stdout, re.MULTILINE)) == len(hosts)
 
 
 def test_what_a_role_requires_is_asked_for_before_any_host_is_touched() -> None:

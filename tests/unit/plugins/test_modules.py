@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def test_ansible_finds_every_module_and_filter(tmp_path: Path) -> None:
     (tmp_path / "play.yml").write_text(yaml.safe_dump([PLAY]))
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     environment = os.environ | {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"}
+    before_ms = time.time_ns() // 1_000_000
     done = subprocess.run(
         [program, "--check", "-i", "localhost,", "-e", f"ansible_python_interpreter={sys.executable}",
          str(tmp_path / "play.yml")],
@@ -50,6 +52,7 @@ def test_ansible_finds_every_module_and_filter(tmp_path: Path) -> None:
     found: dict[str, Any] = {task["task"]["name"]: task["hosts"]["localhost"] for task in play["tasks"]}
     assert found["Read"]["answer"] == {"disks": {"/dev/no-such-disk": {"exists": False}}}
     assert (found["Wait"]["changed"], found["Wait"]["answer"]["is_well"]) == (False, False)
+    assert before_ms <= found["Read"]["asked_ms"] <= found["Read"]["answered_ms"] <= time.time_ns() // 1_000_000
     assert found["Fail"]["msg"].startswith("not well: nothing answers at 127.0.0.1:1")
     assert found["Roll"]["skipped"], "a check changes nothing"
     assert found["Record"]["skipped"]
