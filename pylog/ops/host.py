@@ -107,6 +107,8 @@ SYS = Path("/sys")
 FILTER_LOADED = Path("/run/pylog-firewall/loaded")
 # What `pylog.ops.swap` notes on the host: how each broker's last restart went, and what to put back.
 ROLLS = Path("/opt/pylog/rolls")
+# Seconds that a program without a gate must run without a new start; most that cannot run end sooner.
+STEADY_S = 6
 # Starts by systemd after which a process counts as crashing.
 CRASHES = 3
 # Kernel settings that the tuning role sets; read once here so that preflight and status can show them.
@@ -389,8 +391,9 @@ def ask(path: str, target: str) -> dict[str, Any] | None:
 
 
 def unit_state(unit: str) -> dict[str, str]:
-    """Return systemd's ActiveState, SubState, MainPID, NRestarts and Job of *unit*."""
-    _, out = run("systemctl", "show", unit, "-p", "ActiveState,SubState,MainPID,Result,NRestarts,Job")
+    """Return systemd's properties of *unit* that say how it runs, and since when."""
+    names = "ActiveState,SubState,MainPID,Result,NRestarts,Job,ActiveEnterTimestampMonotonic"
+    _, out = run("systemctl", "show", unit, "-p", names)
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
@@ -651,19 +654,21 @@ def units(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def steady(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Say whether every unit runs, and every address in ``answering`` accepts connections.
+    """Say whether every unit has run for a while, and every address in ``answering`` accepts connections.
 
-    One reading says little of a program that crashes as it starts, which systemd starts again and again: several in a
-    row do, and its count of restarts.
+    That a unit runs says little of a program that crashes after it started, which systemd starts again and again: the
+    time since its last start does.
     """
     reasons, is_hopeless = [], False
     for unit in wanted["units"]:
         state = unit_state(unit)
-        if (found := f"{state.get('ActiveState', '')}/{state.get('SubState', '')}") != "active/running":
+        found = f"{state.get('ActiveState', '')}/{state.get('SubState', '')}"
+        runs_s = time.monotonic() - int(state.get("ActiveEnterTimestampMonotonic") or 0) / 1_000_000
+        if found != "active/running" or runs_s < STEADY_S:
             again = int(state.get("NRestarts") or 0)
-            reasons.append(
-                f"{unit} is {found}" + (f", and systemd has started it again {again} times" if again else "")
-            )
+            since = f" for {runs_s:.0f} s, wanted {STEADY_S}" if found == "active/running" else ""
+            restarts = f", and systemd has started it again {again} times" if again else ""
+            reasons.append(f"{unit} is {found}{since}{restarts}")
             is_hopeless = is_hopeless or state.get("ActiveState") == "failed"
     reasons += [f"nothing answers at {address}" for address in wanted.get("answering", []) if not answers(address)]
     return {"is_ready": not reasons, "is_hopeless": is_hopeless, "reason": "; ".join(reasons)}

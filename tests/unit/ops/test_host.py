@@ -372,6 +372,18 @@ def test_a_unit_that_crashes_as_it_starts_is_not_steady(monkeypatch: pytest.Monk
     )
 
 
+@pytest.mark.parametrize(("runs_s", "reason"), [(5, "a is active/running for 5 s, wanted 6"), (7, "")])
+def test_f7_a_unit_that_ends_five_seconds_after_each_start_is_not_steady(
+    monkeypatch: pytest.MonkeyPatch, runs_s: int, reason: str
+) -> None:
+    state = {"ActiveState": "active", "SubState": "running", "NRestarts": "9"}
+    monkeypatch.setattr(host, "unit_state", lambda _: state | {"ActiveEnterTimestampMonotonic": "100000000"})
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + runs_s)
+    found = host.steady({"units": ["a"]})
+    assert found["is_ready"] == (not reason)
+    assert found["reason"] == (f"{reason}, and systemd has started it again 9 times" if reason else "")
+
+
 def test_a_unit_is_steady_only_when_its_port_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "unit_state", lambda _: {"ActiveState": "active", "SubState": "running"})
     with socket.create_server(("127.0.0.1", 0)) as listener:
