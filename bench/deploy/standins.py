@@ -192,7 +192,7 @@ def page(rows: Sequence[Mapping[str, Any]], machine: str) -> str:
         few, many = mine[0], mine[-1]
         if few is not many:
             ratio, used = many["wall_s"] / few["wall_s"], many["cpu_s"] / few["cpu_s"]
-            is_kept = used <= RATIO and all(row["cpu_s"] / row["hosts"] <= CPU_S for row in mine)
+            is_kept = ratio <= RATIO and all(row["cpu_s"] / row["hosts"] <= CPU_S for row in mine)
             lines.append(
                 f"`{verb}`: {many['hosts']} hosts take {ratio:.1f} times as long as {few['hosts']}, and "
                 f"{used:.1f} times the processor time: {'as promised' if is_kept else '**not as promised**'}."

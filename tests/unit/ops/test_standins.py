@@ -30,5 +30,6 @@ def test_f18_a_page_says_whether_the_promise_is_kept() -> None:
         [row(60, 60, 10), row(200, 180, 30)], "m"
     )
     assert "**not as promised**" not in page([row(60, 60, 10), row(200, 180, 30)], "m")
-    assert "**not as promised**" in page([row(60, 60, 10), row(200, 60 * RATIO + 1, 30)], "m")
+    assert "**not as promised**" in page([row(60, 30, 10), row(200, 90, 10 * RATIO + 1)], "m"), "by the clock"
+    assert "**not as promised**" not in page([row(60, 30, 10), row(200, 30 * RATIO + 1, 30)], "m"), "0.54 s a host"
     assert "**not as promised**" in page([row(60, 61, 10), row(200, 180, 30)], "m"), "more than a second a host"
