@@ -1,9 +1,14 @@
 """The plays as they lie in the repository: what each must say of the hosts that it is for."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from pylog.ops.preflight import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYS: list[tuple[str, dict[str, Any]]] = [
@@ -43,3 +48,19 @@ def test_f7_programs_restart_on_one_host_at_a_time() -> None:
     serving = [(verb, play) for verb, play in PLAYS if roles_of(play) & SERVING]
     assert {role for _, play in serving for role in roles_of(play)} >= SERVING
     assert [(verb, play["name"]) for verb, play in serving if play.get("serial") != 1] == []
+
+
+def test_f4_no_play_is_for_a_host_that_is_away(tmp_path: Path) -> None:
+    hosts = {f"h{number}": {"ansible_connection": "local"} for number in (1, 2, 3)}
+    groups = {group: {"hosts": hosts} for group in GROUPS}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": groups}}))
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    verbs = sorted({f"playbooks/{verb}.yml" for verb, play in PLAYS if play["hosts"] != "localhost"})
+    done = subprocess.run(
+        [program, "-i", str(tmp_path / "hosts.yml"), "--list-hosts", "-e", "away=h2,h3", *verbs],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    plays = done.stdout.split("  play #")[1:]
+    assert len(plays) >= sum(play["hosts"] != "localhost" for _, play in PLAYS)
+    assert [play for play in plays if re.findall(r"^      (\S+)$", play, re.MULTILINE) != ["h1"]] == []

@@ -1,7 +1,8 @@
 """A connection to hosts that are not there: answers what a host would that is as it should be, and runs nothing.
 
 So what is measured is the control machine alone.  Each host's answers lie in ``STANDIN_DIR/HOST.json``:
-``{"facts": ..., "brokers": ..., "zookeeper": ...}``, as `pylog.ops.host` gives them.
+``{"facts": ..., "brokers": ..., "zookeeper": ...}``, as `pylog.ops.host` gives them.  A host without any
+cannot be reached.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleError  # type: ignore[import-untyped]
+from ansible.errors import AnsibleConnectionFailure, AnsibleError  # type: ignore[import-untyped]
 from ansible.plugins.connection import ConnectionBase  # type: ignore[import-untyped]
 
 DOCUMENTATION = """
@@ -41,6 +42,8 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         """Return what the module in *in_data* would print on a host that is as it should be."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
+        if not self._answers().exists():
+            raise AnsibleConnectionFailure(f"{self._play_context.remote_addr} is not there")
         if "echo ~" in cmd:
             return 0, b"/root\n", b""
         module = MODULE.search(in_data or b"")
@@ -48,11 +51,13 @@ class Connection(ConnectionBase):  # type: ignore[misc]
             raise AnsibleError(f"stand-ins run modules through pipelining alone, found {cmd}")
         return 0, json.dumps(self._answer(module[1].decode(), in_data or b"")).encode(), b""
 
+    def _answers(self) -> Path:
+        return Path(os.environ["STANDIN_DIR"]) / f"{self._play_context.remote_addr}.json"
+
     def _answer(self, module: str, source: bytes) -> dict[str, Any]:
         if module != "pylog_host":
             return {"changed": False, "rc": 0, "stdout": json.dumps(SAID), "stderr": "", "answer": {}, "ping": "pong"}
-        host = str(self._play_context.remote_addr)
-        kept = json.loads((Path(os.environ["STANDIN_DIR"]) / f"{host}.json").read_text())
+        kept = json.loads(self._answers().read_text())
         read = re.search(rb"read\W+(facts|disks|units|brokers|zookeeper|ensemble|steady)\b", source)
         verb = read[1].decode() if read else ""
         answer = {"facts": {}, "units": {}} | {verb: WELL} | kept
