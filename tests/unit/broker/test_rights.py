@@ -490,6 +490,15 @@ class Desk:
         self._call(self.authorizer.learn, acls)
         return name
 
+    def forget(self, name: str) -> None:
+        """Take all rights of a user away."""
+        acls = self.authorizer.rules.acls
+        changed = {
+            pattern: tuple(entry for entry in entries if entry.principal != f"User:{name}")
+            for pattern, entries in acls.items()
+        }
+        self._call(self.authorizer.learn, changed)
+
     def _call(self, work: Any, *arguments: Any) -> Any:
         async def call() -> Any:
             return work(*arguments)
@@ -803,6 +812,23 @@ def test_a_denied_produce_is_not_looked_into(desk: Desk, compression_type: str) 
         assert desk.ask(nobody, _produce(one), ApiKey.PRODUCE, 7)[1] == {TOPIC}
     assert desk.ask(writer, _produce(damaged), ApiKey.PRODUCE, 7)[1] == {ErrorCode.CORRUPT_MESSAGE}
     assert desk.ask(writer, _produce(good), ApiKey.PRODUCE, 7)[1] == set()
+
+
+def test_a_fetch_that_waits_gets_nothing_of_what_its_client_may_not_read_any_more(desk: Desk) -> None:
+    user, writer = desk.user(topic(Operation.READ)), desk.user(topic(Operation.WRITE))
+    frame, _ = desk.ask(writer, _produce(), ApiKey.PRODUCE, 3)
+    (written,) = struct.unpack_from(">q", frame, 8 + 4 + 2 + 1 + 4 + 4 + 2)
+    head = struct.pack(">iiiibih", -1, 15_000, 1, 1 << 20, 0, 1, 1) + b"t"
+    fetch = head + struct.pack(">iiqi", 1, 0, written + 1, 1 << 20)
+    waiting = asyncio.run_coroutine_threadsafe(desk._ask(user, fetch, ApiKey.FETCH, 4), desk._loop)
+    for _ in range(100):  # turns of the loop, in which it is read
+        desk.run(asyncio.sleep(0))
+    assert not waiting.done()
+    desk.forget(user)
+    assert desk.ask(writer, _produce(), ApiKey.PRODUCE, 3)[1] == set()
+    frame = waiting.result(WAIT_S)
+    assert b"value" not in frame
+    assert struct.unpack_from(">h", frame, 8 + 4 + 4 + 2 + 1 + 4 + 4)[0] == TOPIC
 
 
 def test_acls_are_made_found_and_removed_and_hold_at_once(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
