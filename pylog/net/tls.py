@@ -269,7 +269,7 @@ class _Handshake:
         certificate = self._sock.getpeercert(binary_form=True)
         # OpenSSL looks at the certificate only when a session begins, and TLS 1.2 resumes one for two hours.
         if self._sock.session_reused and certificate is not None and self._owner._tls.has_expired(certificate):
-            self.fail("client certificate: certificate has expired since its session began")
+            self.fail("client certificate: it or the revocation list has expired")
             return
         self._end()
         self._owner._on_done(TlsSocket(self._sock, self._binding), self._host, self._peer, certificate)

@@ -1,9 +1,15 @@
 """How many connections may be open before their client has shown who it is."""
 
 from collections import Counter
+from ipaddress import IPv6Address
 
 MAX_LOGIN_BYTES = 128 << 20
 """Of all unfinished frames before a login on one listener: whoever reaches the port can have as much kept."""
+
+
+def _network(host: str) -> str:
+    """Return what one client may have of addresses: the /64 of an IPv6 address, which any host has whole."""
+    return str(int(IPv6Address(host.split("%")[0])) >> 64) if ":" in host else host
 
 
 class Unproven:
@@ -22,18 +28,19 @@ class Unproven:
         """Return why a further connection from *host* is refused; nothing if it is not."""
         if self._count >= self._limit:
             return f"{self._count} connections have not logged in yet"
-        if (count := self._by_host.get(host, 0)) >= self._limit_of_one:
+        if (count := self._by_host.get(_network(host), 0)) >= self._limit_of_one:
             return f"{count} connections of this address have not logged in yet"
         return ""
 
     def enter(self, host: str) -> None:
         """Count a connection from *host*."""
-        self._by_host[host] += 1
+        self._by_host[_network(host)] += 1
         self._count += 1
 
     def leave(self, host: str) -> None:
         """Count one less: its client has logged in, or it has ended."""
-        self._by_host[host] -= 1
+        network = _network(host)
+        self._by_host[network] -= 1
         self._count -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
+        if not self._by_host[network]:
+            del self._by_host[network]

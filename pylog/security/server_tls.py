@@ -247,8 +247,9 @@ class ServerTls:
         return True
 
     def has_expired(self, certificate: bytes) -> bool:
-        """Return whether the time of a client's certificate, in DER, is over."""
-        return x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp() <= self._now_s()
+        """Return whether the time of a client's certificate, in DER, is over, or that of the revocation lists."""
+        ends_s = x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp()
+        return min(ends_s, self.crl_expires_s) <= self._now_s()
 
     def _make(self, digest: bytes) -> None:
         """Make everything from the files, which have *digest*, and only then use it."""

@@ -42,18 +42,24 @@ _ABOUT_TRANSACTIONS = (
 )
 
 
+MAX_UNPROVEN_REQUESTS = 8
+"""On one connection, where a broker proves the secret by its second.  Answers that nobody reads pile up."""
+
+
 @dataclass(slots=True)
 class _Caller:
     """What is known of the broker at the other end.
 
     Attributes:
         number: orders connections by when their proofs came.
+        unproven_requests: that came without a valid proof.
         secret: that its proof is made with.
         proven_ms: when the broker was told that its proof is right.
     """
 
     broker_id: int = -1
     number: int = 0
+    unproven_requests: int = 0
     secret: bytes = b""
     wanted_proof: bytes = b""
     is_proven: bool = False
@@ -96,6 +102,10 @@ class PeerRequests:
         if caller.is_proven and caller.secret not in self._keys.secrets:
             # Else whoever learned the former secret would stay for as long as its connection does.
             raise ProtocolError("the caller has proved a cluster secret that is not valid any more")
+        if not caller.is_proven:
+            caller.unproven_requests += 1
+            if caller.unproven_requests > MAX_UNPROVEN_REQUESTS:
+                raise ProtocolError("no proof of the cluster secret after several requests")
         if frame[:2] == _FETCH_KEY:
             if not caller.is_proven:
                 raise ProtocolError("a fetch before the proof")

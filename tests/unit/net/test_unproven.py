@@ -35,3 +35,14 @@ def test_a_place_that_is_left_is_free_again() -> None:
     assert unproven.refusal("a")
     unproven.leave("a")
     assert not unproven.refusal("a")
+
+
+def test_addresses_of_one_network_of_ipv6_count_as_one() -> None:
+    unproven = Unproven(8, 1)
+    for host in ("2001:db8::1", "2001:db8::2%eth0"):
+        assert not unproven.refusal(host)
+        unproven.enter(host)
+    assert unproven.refusal("2001:db8::3")
+    assert not unproven.refusal("2001:db8:0:1::1")
+    unproven.leave("2001:db8::1")
+    assert not unproven.refusal("2001:db8::3")

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from pylog.broker.data.peer_keys import PeerKeys
-from pylog.broker.data.peers import MAX_IMAGE_BYTES, PeerClient, PeerRequests, _Answers
+from pylog.broker.data.peers import MAX_IMAGE_BYTES, MAX_UNPROVEN_REQUESTS, PeerClient, PeerRequests, _Answers
 from pylog.errors import ApiError, ProtocolError
 from pylog.model import NodeAddress
 from pylog.security.principal import Session
@@ -167,6 +167,18 @@ def is_let_in(caller: bytes, callee: bytes) -> bool:
                 client.close()
 
     return asyncio.run(story())
+
+
+@pytest.mark.parametrize("key", [InternalKey.HELLO, InternalKey.PULL_IMAGE])
+def test_whoever_proves_nothing_is_not_answered_for_ever(key: InternalKey) -> None:
+    unused: Any = None
+    requests = PeerRequests(PeerKeys(b"secret"), unused, unused, unused)
+    connection: Any = SimpleNamespace(state=None, session=Session(client_host="h", listener_name="internal"))
+    frame = memoryview(internal.encode_request(key, 1, encode_hello(2, bytes(internal.NONCE_BYTES))))[4:]
+    for _ in range(MAX_UNPROVEN_REQUESTS):
+        assert requests.on_frame(connection, frame) is not None
+    with pytest.raises(ProtocolError, match="no proof"):
+        requests.on_frame(connection, frame)
 
 
 PHASES = (b"old\n", b"old\nnew\n", b"new\nold\n", b"new\n")
