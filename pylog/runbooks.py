@@ -738,8 +738,10 @@ RUNBOOKS: Mapping[str, Runbook] = {
         verify="The metric `pylog_mirror_left_out_total` stands still.",
     ),
     "PylogMirrorParked": Runbook(
-        what="the target of the mirror on HOST refused records of TOPIC, which are parked: within an hour VALUE",
-        look="On a host of the mirror, `pylog mirror resend --config /etc/pylog/mirror.yml` lists what is parked: "
+        what="the target of the mirror on HOST refused records of TOPIC with ERROR, which are parked: within an hour "
+        "VALUE",
+        look="`pylog explain ERROR` says what the target's answer means. On a host of the mirror, `pylog mirror resend "
+        "--config /etc/pylog/mirror.yml` lists what is parked: "
         "topic, partition, offset in the source, and the target's reason. `pylog consume pylog.parked.live "
         "--bootstrap TARGET --exit --format json` shows the records.",
         decide="No key, and TOPIC is compacted: the producer is at fault, TOPIC was not meant to be compacted, or it "
@@ -856,6 +858,19 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "smaller "
         "commits, and run `playbooks/site.yml`. It fails: what the journal names." + _FOUND,
         verify="The first line of `pylog lake status DIR` has `loaded at` with a time of the last minutes.",
+    ),
+    "PylogLoadBehind": Runbook(
+        what="the lake of HOST falls behind with topic TOPIC for an hour; offsets that it lacks: VALUE",
+        look="`pylog_ingest_lag_offsets` and `pylog_ingest_records` on the lake's dashboard; on the host `journalctl "
+        "-u pylog-ingest -n 50`: what each load lands and how long it takes.",
+        decide="Does each load land as much as it may (`ingest_max_offsets_per_commit`, `ingest_max_bytes_per_commit`)"
+        "? Then the limit is too low, or loads are too rare. Does a load take as long as `ingest_interval_s`? Then it "
+        "lacks processors or partitions. Did TOPIC grow for good, or is it a backfill that ends? Is a transaction open "
+        "there (PylogTransactionHangs)? Readers of committed records wait for it.",
+        act="Raise the limits or `ingest_parallelism`, or lower `ingest_interval_s`, in the inventory, and run "
+        "`playbooks/site.yml`. What retention deletes before it is loaded is lost: see how far `retention.ms` "
+        "of TOPIC is away.",
+        verify="`pylog_ingest_lag_offsets` falls from load to load.",
     ),
     "PylogLoadTopicStopped": Runbook(
         what="topic TOPIC is loaded no longer: CODE",

@@ -124,12 +124,13 @@ class Meters:
             "pylog_mirror_forgotten_total", "Offsets that the source deleted before they were mirrored.", topic=topic
         ).add(count)
 
-    def parked(self, topic: str) -> None:
-        """Note a record that the target refused in its topic."""
+    def parked(self, topic: str, error: str) -> None:
+        """Note a record that the target refused in its topic with *error*, a name of `refusal_name`."""
         self._metrics.counter(
             "pylog_mirror_parked_total",
-            "Records that the target refused in their own topic.",
+            "Records that the target refused in their own topic, by the error that it answered.",
             topic=topic,
+            error=error,
         ).add()
 
     def left_out(self, topic: str, count: int) -> None:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
+from pylog.errors import ErrorCode
+from pylog.metrics import OTHER
 from pylog.model import Offset, TopicPartition
 
 REFUSALS = frozenset(
@@ -27,6 +29,14 @@ REFUSALS = frozenset(
 
 MAX_SUSPECTS = 100_000
 """Remembered at once; one that is forgotten is refused with its batch once more."""
+
+
+def refusal_name(error: KafkaError) -> str:
+    """Return the name of the target's answer, as metrics and `pylog explain` know it: one of a few.
+
+    librdkafka refuses some of it before it is sent, under numbers of its own.
+    """
+    return ErrorCode(error.code()).name if error.code() in REFUSALS else OTHER
 
 
 class Suspects:

@@ -29,7 +29,7 @@ from pylog.mirror.config import MirrorConfig
 from pylog.mirror.flight import Flight
 from pylog.mirror.meters import Meters
 from pylog.mirror.offsets import MapKey, OffsetMap
-from pylog.mirror.parking import REFUSALS, Suspects, parked_mark
+from pylog.mirror.parking import REFUSALS, Suspects, parked_mark, refusal_name
 from pylog.mirror.plan import PARKED_HEADER
 from pylog.mirror.resume import Resume, resume
 from pylog.mirror.scout import Scout
@@ -356,7 +356,7 @@ class Session:
         return True
 
     def _tell_parked(self, partition: TopicPartition, offset: int, error: KafkaError) -> None:
-        self._meters.parked(partition.topic)
+        self._meters.parked(partition.topic, refusal_name(error))
         self._notices.tell(
             time.monotonic(),
             "error",

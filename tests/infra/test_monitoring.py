@@ -58,6 +58,7 @@ NOT_RAISED = {
     "PylogHostDiskFull": "hosts in containers share their root disk",
     "PylogZooKeeperUnasked": "it takes five minutes without keys, which tests/unit/store/test_secured_zookeeper.py has",
     "PylogLoadLate": "it takes twenty minutes, of which tests/rolls/monitored writes the file",
+    "PylogLoadBehind": "it takes two hours of loads that land less than is written",
     "PylogStreamSilent": "it takes five minutes, of which tests/rolls/monitored writes the file",
     "PylogBackupLate": "it takes a day, of which tests/rolls/monitored writes the file",
     "PylogTransactionHangs": "it takes 25 minutes of a silent producer, which tests/rolls/monitored shortens",

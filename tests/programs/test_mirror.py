@@ -424,7 +424,7 @@ def test_a_record_that_the_target_refuses_is_parked_and_the_others_go_on(
     offline.create(topic, cleanup__policy="compact", min__compaction__lag__ms="3600000")
     with Mirror(tmp_path, live, offline, topic) as mirror:
         wait_until(lambda: mirror.has_caught_up(topic), lambda: mirror.log)
-        assert mirror.sample("pylog_mirror_parked_total", topic) == 4
+        assert mirror.scrape()[f'pylog_mirror_parked_total{{error="INVALID_RECORD",topic="{topic}"}}'] == 4
         copied = sum(offline.ends(topic))
         live.send(topic, numbered(40, 60), keys=5)
         # Not by its lag, which is that of the source's ends as it knew them last.
