@@ -52,6 +52,8 @@ _MAKERS = ("counter", "gauge", "histogram")
 _NO_LABELS = {"read", "help"}
 _PASSED_ON: Mapping[str, tuple[str, ...]] = {
     "pylog_topic_(produce|fetch)_bytes_total": ("topic",),
+    "pylog_produce_bad_timestamps_total": ("topic",),
+    "pylog_mirror_lag_(seconds|records)": ("partition", "topic"),
     "pylog_group_stuck_offset": Stuck._fields,
     "pylog_host_certificate_expires_timestamp_seconds": ("file",),
 }

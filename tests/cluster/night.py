@@ -47,6 +47,8 @@ GROUP = "billing"
 MIRRORED = "customers"
 SMALL = 2
 """The broker that has a small disk of its own."""
+ENSEMBLE = "zk-1"
+"""The host of the only ZooKeeper server."""
 DISK_BYTES = 128 << 20
 THRESHOLDS = {
     "retention_late_s": 3900,
@@ -197,6 +199,9 @@ class Night:
         self._start_mirror()
         hosts["log-1"]["mirror_metrics_listen"] = f"127.0.0.1:{self._mirror_port}"
         groups = {"pylog_broker": list(hosts), "pylog_probe": ["log-1"], "pylog_mirror": ["log-1"]}
+        groups["pylog_zookeeper"] = [ENSEMBLE]
+        address, client_port = self.zookeeper.hosts.rsplit(":", 1)
+        hosts[ENSEMBLE] = {"pylog_address": address, "zookeeper_client_port": int(client_port)}
         self.prometheus = enter(Prometheus(home / "prometheus", hosts, groups))
 
     def _start_mirror(self) -> None:

@@ -3,12 +3,13 @@
 `make night` does the same with faults whose alerts tests/infra raises on deployed hosts.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.night import BREAKAGES, Breakage, Night, hastened, raise_alerts
+from tests.cluster.night import BREAKAGES, ENSEMBLE, Breakage, Night, hastened, raise_alerts
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +21,16 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
 @pytest.mark.parametrize("breakage", [one for one in BREAKAGES if not one.is_raised_on_hosts], ids=lambda one: one.name)
 def test_each_breakage_raises_its_alerts_and_no_others(breakage: Breakage, night: Night, tmp_path: Path) -> None:
     raise_alerts(night, breakage, tmp_path / "evidence")
-    told = (tmp_path / "evidence" / "alerts.txt").read_text()
+    evidence = tmp_path / "evidence"
+    told = (evidence / "alerts.txt").read_text()
     assert "alertname=" in told
+    if breakage.name == "no-zookeeper":
+        [server] = re.findall(r"alertname=PylogZooKeeperServerDown, .*\bhost=([\w-]+)", told)
+        assert server == ENSEMBLE, "its own host, not the probe's"
+    if breakage.name == "throttle-left-behind":
+        assert "broker 3 last had everything" in " ".join(told.split())
+        rows = (evidence / "after" / "broker-1.prom").read_text()
+        assert float(re.findall(r'pylog_follower_lag_seconds\{follower="3"\} (\S+)', rows)[0]) > 0
     if breakage.name == "stalled-group":
         assert "partition 0 stands at offset 10, read by rdkafka-" in " ".join(told.split())
         assert "at 127.0.0.1" in told
