@@ -24,8 +24,8 @@ SECRETS = tuple(ROOT / ".local" / f"{name}.secret" for name in ("cluster", "spar
 AUTHORITY = ROOT / ".local" / "ca"
 PASSWORDS = ROOT / ".local" / "users"
 USERS = (
-    "demo", "pylog-admin", "pylog-audit", "pylog-console", "pylog-ingest", "pylog-mirror", "pylog-probe",
-    "pylog-registry", "pylog-ship", "pylog-stream",
+    "demo", "pylog-admin", "pylog-audit", "pylog-connect", "pylog-console", "pylog-ingest", "pylog-mirror",
+    "pylog-probe", "pylog-registry", "pylog-ship", "pylog-stream",
 )  # fmt: skip
 STATE_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE") or ROOT / ".local" / "hosts.json")
 # `sasl_ssl` or `none`, as `make up` made the hosts; the environment says something else for one run.

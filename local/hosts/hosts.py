@@ -14,6 +14,7 @@
 A set is one network with its hosts; `make up` uses `main`, Molecule and tests name their own and run beside it.
 `plan --user deploy --data-network --bastion NAME --behind HOST --behind …` plans hosts as a company hands them over:
 DNS names, no login as root, sudo with a password, a second network for data, hosts whose SSH answers the bastion only.
+`plan --without GROUP …` leaves groups of the inventory empty.
 
 Names, subnet and loop devices derive from the checkout's path, so two checkouts never meet. What Ansible needs to
 know stands in `.local/hosts.json` (`.local/NAME/hosts.json` for another set):
@@ -510,11 +511,12 @@ def in_parallel(work: Callable[[str], Any], names: Sequence[str]) -> dict[str, A
 # --- the verbs
 
 
-def reserve(name: str, wanted: Sequence[str]) -> HostSet:
+def reserve(name: str, wanted: Sequence[str], without: Sequence[str] = ()) -> HostSet:
     """Give a set and its hosts names, addresses and devices, and write them down; start nothing."""
     set_dir(name).mkdir(parents=True, exist_ok=True)
     with machine_lock():
         hosts = load(name) or plan(name)
+        hosts.without = list(without) or hosts.without
         hosts.image = run(str(ROOT / "local" / "hosts" / "image.sh"), "tag").stdout.strip()
         for host in wanted:
             if host not in hosts.hosts:
@@ -720,6 +722,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     planning.add_argument("--data-network", action="store_true", help="a second network, with names of its own")
     planning.add_argument("--bastion", default="", metavar="HOST", help="the host that others are reached through")
     planning.add_argument("--behind", action="append", default=[], metavar="HOST", help="a host behind the bastion")
+    planning.add_argument("--without", action="append", default=[], metavar="GROUP", help="a group that stays empty")
     for verb in ("down", "destroy", "status", "cpu"):
         verbs.add_parser(verb)
     verbs.add_parser("shell").add_argument("host", nargs="?", default="")
@@ -738,7 +741,7 @@ def carry_out(options: argparse.Namespace) -> None:
         case "plan":
             if options.user != "root":
                 hand_over(options.name, options.user, options.data_network, options.bastion, options.behind)
-            reserve(options.name, options.hosts)
+            reserve(options.name, options.hosts, options.without)
         case "up":
             up(options.name, options.hosts)
         case "down":

@@ -27,7 +27,9 @@ from pylog.ops.tasks import ask, connect
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = str(ROOT / "inventories" / "local")
 HOSTS_FILE = Path(os.environ.get("PYLOG_HOSTS_FILE", ROOT / ".local" / "hosts.json"))
-WHEELHOUSE = ROOT / ".local" / "wheelhouse"
+LOCAL = ROOT / ".local"
+AUTHORITY = LOCAL / "ca" / "ca.pem"
+WHEELHOUSE = LOCAL / "wheelhouse"
 PREVIOUS = ROOT / ".local" / "previous" / "source" / ".local" / "wheelhouse"
 RESULTS = ROOT / ".local" / "results"
 CLIENTS = ("librdkafka", "kafka-python")
@@ -84,6 +86,24 @@ def bootstrap() -> str:
     return ",".join(
         f"{target.address}:{one['port']}" for target in targets() for one in target.variables["pylog_broker_instances"]
     )
+
+
+def address_of(host: str) -> str:
+    """Return the address of a host with a broker."""
+    return next(target.address for target in targets() if target.name == host)
+
+
+def password(user: str) -> str:
+    """Return the password of a user of the local inventory."""
+    return (LOCAL / "users" / f"{user}.password").read_text().strip()
+
+
+def properties(user: str, secret: str | None = None) -> dict[str, str | int | float | bool]:
+    """Return what librdkafka needs to log in to secured brokers, with *secret* instead of the user's password."""
+    return {
+        "bootstrap.servers": bootstrap(), "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": user, "sasl.password": secret or password(user), "ssl.ca.location": str(AUTHORITY),
+    }  # fmt: skip
 
 
 def old_bootstrap(without: str) -> str:

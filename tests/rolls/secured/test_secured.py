@@ -25,30 +25,13 @@ from pylog.store.base import NotAllowed, NotConnected
 from pylog.store.zookeeper import ZooKeeperStore
 from pylog.store.zookeeper_security import ZooKeeperSecurity
 from tests.rolls import cluster
-from tests.rolls.cluster import ROOT, inside, on, targets
+from tests.rolls.cluster import AUTHORITY, LOCAL, ROOT, address_of, inside, on, properties, targets
 
-LOCAL = ROOT / ".local"
-AUTHORITY = LOCAL / "ca" / "ca.pem"
 HOSTS = ("live1", "live2", "live3")
 TIMEOUT_S = 5.0
 METADATA = bytes.fromhex("00000010000300010000000e00026161ffffffff")
 """Metadata of all topics, correlation id 14, client `aa`."""
 ADDED_PASSWORD = "the-password-of-a-user-who-came-later"
-
-
-def password(user: str) -> str:
-    return (LOCAL / "users" / f"{user}.password").read_text().strip()
-
-
-def properties(user: str, secret: str | None = None) -> dict[str, str | int | float | bool]:
-    return {
-        "bootstrap.servers": cluster.bootstrap(), "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": user, "sasl.password": secret or password(user), "ssl.ca.location": str(AUTHORITY),
-    }  # fmt: skip
-
-
-def address_of(host: str) -> str:
-    return next(target.address for target in targets() if target.name == host)
 
 
 # --- what answers ---
