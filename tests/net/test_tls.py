@@ -365,9 +365,7 @@ def test_no_session_of_tls_1_2_is_resumed_after_the_end_of_its_certificate(autho
         now_s[0] += 2 * 3600
         _, _, answer = await asyncio.to_thread(ask, server.port, session)
         assert answer == b""
-        assert (
-            await server.event() == "client certificate: it or the revocation list has expired"
-        )
+        assert await server.event() == "client certificate: it or the revocation list has expired"
 
     run(tls, test)
 
