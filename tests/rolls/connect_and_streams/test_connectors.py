@@ -30,7 +30,8 @@ class Source:
     """The file that the source reads, the same on both hosts: either may have its task."""
 
     def __init__(self) -> None:
-        self.lines = 0
+        # On hosts that were kept a second run goes on.
+        self.lines = int(inside(HOSTS[0], f"cat {HOME}/in 2>/dev/null | wc -l"))
 
     def add(self, count: int) -> None:
         """Write the next lines, each with its number."""
@@ -87,7 +88,7 @@ def twice(found: Counter[str]) -> int:
 
 
 def test_records_of_a_file_pass_through_a_topic_into_a_file(source: Source) -> None:
-    assert set(written()) == {f"r{number:07}" for number in range(RECORDS)}
+    assert set(written()) == {f"r{number:07}" for number in range(source.lines)}
     assert {row["state"] for rows in statuses().values() for row in rows} == {"running"}
     assert set(statuses()) == {"rows-in", "rows-out"}
 
@@ -137,7 +138,7 @@ def test_workers_roll_one_at_a_time_while_records_move(source: Source) -> None:
 
 def test_a_worker_killed_while_records_move_loses_none(source: Source) -> None:
     before, began_s = source.lines, time.monotonic()
-    [task] = [row for row in statuses()["rows-in"] if row["task"] is not None]
+    [task] = [row for row in statuses()["rows-in"] if row["task"] != ""]
     victim = host_of(task["worker"])
     with meanwhile(lambda: source.add(CHUNK), MOST_CHUNKS):
         wait_for(lambda: len(written()) > before)
