@@ -28,7 +28,8 @@ _HOST: dict[str, Any] = {
     "__release_name": "0.2.0-abc",
     "__preflight_host": {"files": {}, "users": {"pylog-connect": []}, "settled_units": []},
     "__preflight_addresses": {"host": {"localhost": "192.0.2.7"}, "brokers": {"localhost": ["192.0.2.1:9092"]}},
-    "__preflight_users": {},
+    "__preflight_logins": [],
+    "__preflight_stages": {"live": {"programs": "open"}},
 }
 
 

@@ -69,6 +69,7 @@ def judge_inventory(
     sources: Iterable[str],
     away: Iterable[str],
     is_repair: bool = False,
+    secure: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return what `pylog.ops.preflight.verdict` says of an inventory and of the hosts that were read.
 
@@ -83,6 +84,7 @@ def judge_inventory(
         "sources": list(sources),
         "away": list(away),
         "is_repair": bool(is_repair),
+        "secure": {key: str(value) for key, value in (secure or {}).items()},
         "now_ms": time.time_ns() // 1_000_000,
     }
     # As JSON's own types, which are all that Ansible keeps.

@@ -18,7 +18,7 @@ options:
     description: What to read.
     type: str
     required: true
-    choices: [facts, disks, units, certificates, brokers, zookeeper, ensemble, steady]
+    choices: [facts, disks, units, certificates, brokers, zookeeper, ensemble, steady, rights]
   about:
     description: What the reading is about; its keys depend on I(read), see pylog/ops/host.py.
     type: dict

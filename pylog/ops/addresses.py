@@ -5,7 +5,7 @@ bastion.
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 Variables = Mapping[str, Any]
@@ -26,14 +26,21 @@ def joined(host: str, port: object) -> str:
     return f"[{host}]:{port}" if is_bare else f"{host}:{port}"
 
 
-def _brokers(name: str, variables: Variables) -> list[str]:
+def _brokers(name: str, variables: Variables, is_secured: bool) -> list[str]:
     host = str(variables.get("broker_advertised_host") or address(name, variables))
     instances = variables.get("pylog_broker_instances") or []
     return [
-        joined(host, one.get("advertised_port", one["port"]))
+        joined(
+            host,
+            _secured_port(one) if is_secured and "secured_port" in one else one.get("advertised_port", one["port"]),
+        )
         for one in instances
         if isinstance(one, Mapping) and "port" in one
     ]
+
+
+def _secured_port(instance: Mapping[str, Any]) -> object:
+    return instance.get("secured_advertised_port", instance["secured_port"])
 
 
 def _ids(variables: Variables) -> list[int]:
@@ -41,12 +48,13 @@ def _ids(variables: Variables) -> list[int]:
     return [int(one["id"]) for one in instances if isinstance(one, Mapping) and str(one.get("id", "")).isdecimal()]
 
 
-def addresses(hosts: Mapping[str, Variables], specs: Specs) -> dict[str, dict[str, Any]]:
+def addresses(hosts: Mapping[str, Variables], specs: Specs, secured: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """Return what the roles of *hosts* connect to.
 
     Args:
         hosts: host -> its templated variables.
         specs: variable -> specification, for the defaults of ports.
+        secured: datacenters whose brokers are reached at their secured listener, where that has a port of its own.
 
     Returns:
         ``host``: host -> its address; ``ids``: host -> ids of its brokers; ``brokers``: host -> ``HOST:PORT`` of each
@@ -61,7 +69,10 @@ def addresses(hosts: Mapping[str, Variables], specs: Specs) -> dict[str, dict[st
     return {
         "host": {name: address(name, variables) for name, variables in hosts.items()},
         "ids": {name: _ids(variables) for name, variables in hosts.items()},
-        "brokers": {name: _brokers(name, variables) for name, variables in hosts.items()},
+        "brokers": {
+            name: _brokers(name, variables, str(variables.get("pylog_datacenter", "all")) in secured)
+            for name, variables in hosts.items()
+        },
         "ensemble": ensemble,
         "zookeeper": {name: joined(ensemble[name], port(v, "zookeeper_client_port")) for name, v in hosts.items()},
         "load_balancer": {name: joined(address(name, v), port(v, "load_balancer_port")) for name, v in hosts.items()},

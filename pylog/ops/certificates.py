@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pylog.ops.addresses import address
 from pylog.ops.listeners import numeric
+from pylog.ops.migration import ACL, OPEN
 from pylog.security.certificates import subject_of
 
 SECURED = "sasl_ssl"
@@ -121,19 +122,23 @@ def is_ensemble_encrypted(variables: Variables) -> bool:
 
 
 def ensemble_settings(
-    hosts: Mapping[str, Variables], groups: Mapping[str, Iterable[str]]
+    hosts: Mapping[str, Variables], groups: Mapping[str, Iterable[str]], stores: Mapping[str, str]
 ) -> dict[str, dict[str, dict[str, str]]]:
     """Return datacenter -> the settings `zookeeper.*` that all programs share, for each whose ensemble is encrypted.
 
     ``connection`` has those of TLS but for the program's own certificate, ``rights`` the ACLs of nodes.  Brokers own
     the tree by the subject of their certificates; registries have a part of it.
+
+    Args:
+        hosts: host -> its templated variables.
+        groups: name -> hosts.
+        stores: datacenter -> how its programs connect to ZooKeeper, as `pylog.ops.migration.Stage` has it.
     """
-    members: dict[str, list[str]] = {}
-    for name in groups.get("pylog_zookeeper", ()):
-        members.setdefault(str(hosts.get(name, {}).get("pylog_datacenter", "all")), []).append(name)
     found = {}
-    for place, servers in sorted(members.items()):
-        if not all(is_ensemble_encrypted(hosts.get(name, {})) for name in servers):
+    places = {str(hosts.get(name, {}).get("pylog_datacenter", "all")) for name in groups.get("pylog_zookeeper", ())}
+    for place in sorted(places):
+        store = stores.get(place, OPEN)
+        if store == OPEN:
             continue
         brokers = [name for name in groups.get("pylog_broker", ()) if _is_at(hosts, name, "pylog_datacenter", place)]
         registries = [
@@ -149,7 +154,7 @@ def ensemble_settings(
         }
         if registries:
             rights["zookeeper.acl.registries"] = _identities(hosts, registries, "registry", REGISTRY_NAME)
-        found[place] = {"connection": connection, "rights": rights}
+        found[place] = {"connection": connection, "rights": rights if store == ACL else {}}
     return found
 
 

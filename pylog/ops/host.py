@@ -10,6 +10,7 @@ checked before its first installation has nothing else::
     python3 - ensemble  '{"servers": {"zk1": "10.0.0.1:2181"}}'   whether all servers of an ensemble serve
     python3 - units     '{"units": {"pylog-ship": "/run/..."}}'      state, and the files changed since the start
     python3 - steady    '{"units": ["pylog-ship.service"], ...}'     whether they run and go on running
+    python3 - rights    '{"brokers": [1, 2]}'                        who uses each broker, and whom it would deny
 
 ``brokers``, ``zookeeper``, ``ensemble`` and ``steady`` wait until all is well when told how long.
 """
@@ -102,6 +103,8 @@ CERTIFICATES = (
     "/etc/pylog-monitoring/*.pem",
 )
 CURRENT = Path("/opt/pylog/current")
+# What `pylog` takes for root on a host of brokers.
+PROFILE = Path("/root/.config/pylog/config.yml")
 SYS = Path("/sys")
 # What `pylog-firewall.service` notes of the table that it loaded.
 FILTER_LOADED = Path("/run/pylog-firewall/loaded")
@@ -230,18 +233,38 @@ def certificates() -> dict[str, str]:
     return {path: pem for path, pem in found.items() if pem}
 
 
-def secured(units: Sequence[str], zookeeper_config: str = "") -> dict[str, bool]:
-    """Return unit -> whether its configuration asks for encryption, of brokers and ZooKeeper servers among *units*."""
+def server_configs(units: Sequence[str], zookeeper_config: str = "") -> dict[str, str]:
+    """Return unit -> the text of its configuration, of brokers and ZooKeeper servers among *units*."""
     found = {}
     for unit in units:
         if broker_id := re.fullmatch(r"pylog-broker@(\d+)\.service", unit):
-            path, pattern = f"/etc/pylog/broker-{broker_id[1]}.yml", r"^ +security\.protocol: SASL_SSL$"
+            path = f"/etc/pylog/broker-{broker_id[1]}.yml"
         elif unit == "pylog-zookeeper.service":
-            path, pattern = zookeeper_config or "/etc/pylog-zookeeper/zoo.cfg", r"^secureClientPort="
+            path = zookeeper_config or "/etc/pylog-zookeeper/zoo.cfg"
         else:
             continue
         with contextlib.suppress(OSError):
-            found[unit] = re.search(pattern, Path(path).read_text(), re.MULTILINE) is not None
+            found[unit] = Path(path).read_text()
+    return found
+
+
+def secured(configs: Mapping[str, str]) -> dict[str, bool]:
+    """Return unit -> whether its configuration asks for encryption, of `server_configs`."""
+    pattern = r"^ +security\.protocol: SASL_SSL$|^secureClientPort="
+    return {unit: re.search(pattern, text, re.MULTILINE) is not None for unit, text in configs.items()}
+
+
+def stages(configs: Mapping[str, str], profile: str = "") -> dict[str, str]:
+    """Return what files say of their part of a migration: unit -> its comment, where it has one, and ``profile``.
+
+    Args:
+        configs: of `server_configs`.
+        profile: the text of the profile for operators; the bundle writes one only where its programs log in.
+    """
+    says = {unit: re.search(r"^# stage: (.+)$", text, re.MULTILINE) for unit, text in configs.items()}
+    found = {unit: one[1] for unit, one in says.items() if one}
+    if "# For `pylog` run by root on this host." in profile and "SASL_SSL" in profile:
+        found["profile"] = "programs=secured"
     return found
 
 
@@ -330,6 +353,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
     _, packages = run("dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Package}\n")
     code, container = run("systemd-detect-virt", "--container")
     shown = show_units("pylog-*")
+    configs = server_configs(enabled(shown), wanted.get("zookeeper_config", ""))
     return {
         "os": {"id": release.get("ID", ""), "version": release.get("VERSION_ID", ""), "arch": platform.machine()},
         "memory_bytes": int(memory[1]) * 1024,
@@ -344,7 +368,8 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "files": file_states(wanted.get("paths", [])),
         "users": users(),
         "certificates": certificates(),
-        "secured": secured(enabled(shown), wanted.get("zookeeper_config", "")),
+        "secured": secured(configs),
+        "stages": stages(configs, PROFILE.read_text() if PROFILE.is_file() else ""),
         # A timer starts with nothing that systemd does not know.
         "settled_units": [
             unit for unit in settled(shown) if unit.endswith(".timer") or not changed_since_start(record_of(unit))
@@ -501,6 +526,12 @@ def broker(broker_id: int, data_dir: str = "") -> dict[str, Any]:
         "reason": (ready or {}).get("reason", silence),
         "lacking": (ready or {}).get("lacking", 0),
     }
+
+
+def rights(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return broker id -> its answer to ``GET /rights``, empty where it gave none, and this host's time."""
+    answers = {str(one): ask(f"/run/pylog/broker-{one}.sock", "/rights") or {} for one in wanted["brokers"]}
+    return {"brokers": answers, "now_ms": time.time_ns() // 1_000_000}
 
 
 def is_without_session(reading: Mapping[str, Any]) -> bool:
@@ -729,6 +760,7 @@ def wait(read: Callable[[Mapping[str, Any]], dict[str, Any]], wanted: Mapping[st
 
 VERBS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "facts": facts,
+    "rights": rights,
     "disks": disks,
     "units": units,
     "certificates": lambda _: certificates(),

@@ -59,6 +59,7 @@ _SPARK_PAGES = (
 )
 _BROKER_PORTS = (
     ("port", "broker_listen_host"),
+    ("secured_port", "broker_listen_host"),
     ("internal_port", "broker_internal_listen_host"),
     ("metrics_port", "broker_metrics_host"),
 )

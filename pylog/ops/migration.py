@@ -329,12 +329,14 @@ class Position:
 
     Attributes:
         done: how many steps are done by all; of a half-done step those before it.
+        latest: how many may be done, where too little runs to tell; else as ``done``.
         behind: processes that have not had the step that others had; empty where all agree.
         ahead: processes that had it.
         strange: what fits no step, for people; nothing may happen before that is mended.
     """
 
     done: int
+    latest: int = 0
     behind: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
     strange: tuple[str, ...] = ()
@@ -362,12 +364,12 @@ def position(processes: Collection[Process], steps: Sequence[Step]) -> Position 
     if lost:
         return Position(done=0, strange=lost)
     if common := set.intersection(*fitting.values()):
-        return Position(done=min(common))
+        return Position(done=min(common), latest=max(common))
     for done in range(len(steps)):
         if all(fits & {done, done + 1} for fits in fitting.values()):
             behind = tuple(sorted(name for name, fits in fitting.items() if done + 1 not in fits))
             ahead = tuple(sorted(name for name, fits in fitting.items() if done not in fits))
-            return Position(done=done, behind=behind, ahead=ahead)
+            return Position(done=done, latest=done, behind=behind, ahead=ahead)
     ranges = {name: (min(fits), max(fits)) for name, fits in fitting.items()}
     found = tuple(
         f"{name} stands after step {low}" + (f" to {high}" if high != low else "")

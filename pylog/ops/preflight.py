@@ -33,8 +33,10 @@ from pylog.ops.certificates import (
 )
 from pylog.ops.jars import Jar, JarsError, is_whole, read_lock
 from pylog.ops.listeners import DEFAULT_TRUSTED, TRUSTED, Listener, listeners, networks, numeric, outside
+from pylog.ops.migration import SECURED as LOGINS
 from pylog.ops.orphans import servers_without_a_place
 from pylog.ops.rights import MIN_PASSWORD_LENGTH, program_users
+from pylog.ops.securing import TO_OPEN, TO_SECURED, Request, Standing, standings, turn_of
 from pylog.ops.table import aligned
 from pylog.ops.zoo_cfg import may_disagree
 
@@ -637,6 +639,30 @@ def half_secured(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> 
             yield Finding(datacenter, "variable users_wanted", "users, and no logins", "logins", remedy)
 
 
+def standings_of(question: Mapping[str, Any]) -> dict[str, Standing]:
+    """Return where each datacenter stands between open and secured."""
+    hosts = {name: host_of(name, variables) for name, variables in question["hosts"].items()}
+    asked = question.get("secure", {})
+    return standings(
+        {name: host.variables for name, host in hosts.items()},
+        {name: host.facts for name, host in hosts.items()},
+        question["groups"],
+        Request(to=str(asked.get("to", "")), datacenter=str(asked.get("datacenter", ""))),
+    )
+
+
+def unfinished(found: Mapping[str, Standing], question: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find migrations that nothing but `secure.yml` may go on with, and why that may not either."""
+    for place, standing in found.items():
+        yield from (Finding(place, *fault) for fault in standing.faults)
+    wanted = str(question.get("secure", {}).get("to", ""))
+    if wanted and not any(standing.turn or standing.faults for standing in found.values()):
+        given = str(question["secure"].get("datacenter", "")) or "none"
+        yield Finding(
+            "all", "secure_datacenter", given, " or ".join(sorted(found)), "name one: each has a run of its own"
+        )
+
+
 def switched(host: Host) -> Iterator[Finding]:
     """Find servers that run open and shall be secured, or the other way: half way nobody could reach both kinds."""
     is_wanted = {
@@ -646,7 +672,8 @@ def switched(host: Host) -> Iterator[Finding]:
     for unit, is_secured in (host.facts or {}).get("secured", {}).items():
         if is_secured != is_wanted[unit.partition("@")[0].removesuffix(".service")]:
             words = ("secured", "open") if is_secured else ("open", "secured")
-            remedy = f"stop this unit on all hosts of {host.datacenter}, then go on: clients are cut off meanwhile"
+            way = TO_OPEN if is_secured else TO_SECURED
+            remedy = f"playbooks/secure.yml -e secure_to={way}; or stop this unit on all hosts of {host.datacenter}"
             yield Finding(host.name, unit, f"runs {words[0]}", f"{words[1]}, or stopped", remedy)
 
 
@@ -821,7 +848,7 @@ def check_hosts(
             findings.append(Finding(host.name, "login", host.failure, "an answer of its Python", remedy))
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
-        findings += [*own_name(host, groups), *strays(host, groups), *secrets(host, groups), *switched(host)]
+        findings += [*own_name(host, groups), *strays(host, groups), *secrets(host, groups)]
     return sorted(set(findings))
 
 
@@ -856,6 +883,11 @@ def notes(question: Mapping[str, Any]) -> list[Finding]:
     hosts = [host_of(name, variables) for name, variables in question["hosts"].items()]
     short = [host for host in hosts if host.facts and short_secret(host, question["groups"])]
     rows += [_short(host, "change it: handbook, Another cluster secret") for host in short]
+    rows += [
+        Finding(place, "security", one.words, "no migration under way, or this one", "docs/security.md")
+        for place, one in standings_of(question).items()
+        if one.words and not one.faults
+    ]
     return rows + ([*open_backups(hosts, question["groups"])] if question.get("is_repair") else [])
 
 
@@ -1018,6 +1050,7 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     Args:
         question: ``groups``: name -> hosts; ``hosts``: name -> variables, of the control machine as ``localhost`` too;
             ``files``: names of its files of `group_vars`; ``away``: hosts that are in repair; ``now_ms``: the time;
+            ``secure``: what `secure.yml` was asked for, as ``to`` and ``datacenter``;
             ``is_repair``: what a repair can do without stops nobody.
         roles: directory of the roles, for their specifications.
     """
@@ -1042,6 +1075,11 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     around += shared_workers(hosts, groups)
     if not question.get("is_repair"):
         around += jars(hosts, groups, roles.parent)
+    found = standings_of(question)
+    around += unfinished(found, question)
+    for host in hosts:
+        if host.datacenter in found and found[host.datacenter].is_switched:
+            around += switched(host)
     return sorted(around) + check_inventory(hosts, groups, specs, names) + check_hosts(hosts, groups, specs)
 
 
@@ -1055,8 +1093,9 @@ def group_files(sources: Iterable[str]) -> list[str]:
 def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
     """Return the lines of the table of findings, none where all is well, and what roles want to know of all hosts.
 
-    That is the addresses, the certificates of each host, the users of programs in each datacenter, and how programs
-    connect to encrypted ensembles.
+    That is the addresses, the certificates of each host, the users of programs in each datacenter, which datacenters
+    they log in to, how programs connect to encrypted ensembles, and the stage of each datacenter: by that roles write
+    what is secured and what is open.
 
     Hosts that are away have a row of their own, which stops nobody.
 
@@ -1065,14 +1104,23 @@ def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
         roles: directory of the roles.
     """
     findings = judge({**question, "files": group_files(question["sources"])}, roles)
+    stood = standings_of(question)
+    users = program_users(question["hosts"], question["groups"])
+    logins = [place for place in users if stood[place].stage.programs == LOGINS]
     return {
         "table": table(findings) if findings else [],
         "notes": table(found) if (found := notes(question)) else [],
-        "addresses": addresses(question["hosts"], load_specs(roles)),
+        "addresses": addresses(question["hosts"], load_specs(roles), logins),
         "certificates": {
             name: [asdict(one) for one in holders(name, question["hosts"], question["groups"])]
             for name in question["hosts"]
         },
-        "users": program_users(question["hosts"], question["groups"]),
-        "ensembles": ensemble_settings(question["hosts"], question["groups"]),
+        "users": users,
+        "logins": logins,
+        "ensembles": ensemble_settings(
+            question["hosts"], question["groups"], {place: one.stage.store for place, one in stood.items()}
+        ),
+        "stages": {place: asdict(one.stage) for place, one in stood.items()},
+        "turns": {place: turn_of(one.turn) for place, one in stood.items() if one.turn},
+        "standings": {place: one.words for place, one in stood.items() if one.words},
     }

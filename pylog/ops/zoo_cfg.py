@@ -11,7 +11,7 @@ KNOWN = frozenset({
     "quorumListenOnAllIPs", "minSessionTimeout", "maxSessionTimeout", "snapCount", "metricsProvider.className",
     "metricsProvider.httpPort", "metricsProvider.httpHost",
     "secureClientPort", "secureClientPortAddress", "serverCnxnFactory", "enforce.auth.enabled", "enforce.auth.schemes",
-    "sslQuorum", "sslQuorumReloadCertFiles", "portUnification", "client.portUnification",
+    "sslQuorum", "sslQuorumReloadCertFiles", "portUnification", "client.portUnification", "authProvider.x509",
     *(f"{side}.{store}.{key}" for side in ("ssl", "ssl.quorum") for store in ("keyStore", "trustStore")
       for key in ("location", "type")),
     *(f"{side}.{key}" for side in ("ssl", "ssl.quorum")

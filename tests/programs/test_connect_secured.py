@@ -87,7 +87,7 @@ def workers(
             "connect_port": 65535,
             "connect_secrets": {"target": str(target)},
             "users_passwords": {"pylog-connect": PASSWORD},
-            "__preflight_users": {"live": {}},
+            "__preflight_logins": ["live"], "__preflight_stages": {"live": {"programs": "secured"}},
             "__preflight_addresses": {"host": {"localhost": "127.0.0.1"}},
         },
     )  # fmt: skip

@@ -119,7 +119,7 @@ def test_prometheus_shows_its_certificate_to_secured_hosts_and_asks_the_others_p
     instances = {"pylog_broker_instances": [{"id": 1, "metrics_port": 9400}]}
     hosts = {
         "h1": {"pylog_address": "192.0.2.1", "pylog_security": "sasl_ssl", **instances},
-        "h2": {"pylog_address": "192.0.2.2", **instances},
+        "h2": {"pylog_address": "192.0.2.2", "pylog_datacenter": "open", **instances},
     }
     path = tmp_path / "prometheus.yml"
     path.write_text(
@@ -138,7 +138,8 @@ def test_prometheus_shows_its_certificate_to_secured_hosts_and_asks_the_others_p
             __monitoring_rules=str(FILES / "alerts.yml"),
             __monitoring_thresholds_file=str(FILES / "alerts.yml"),
             __monitoring_hosts=["h1", "h2"],
-            __monitoring_is_secured=True,
+            __monitoring_has_keys=True,
+            __preflight_stages={"all": {"pages": "secured"}, "open": {"pages": "open"}},
             __monitoring_keys=str(keys),
             __monitoring_authority=str(authority.trusted),
             __preflight_addresses=addresses(hosts, {}),
@@ -181,6 +182,7 @@ def test_prometheus_takes_the_configuration_that_the_role_writes(tmp_path: Path)
             __monitoring_thresholds_file=str(FILES / "alerts.yml"),
             __monitoring_hosts=["h1", "h2"],
             __preflight_addresses=addresses(hosts, {}),
+            __preflight_stages={"all": {"pages": "open"}},
         )
     )
     assert "SUCCESS" in promtool("check", "config", str(path))

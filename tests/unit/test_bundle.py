@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,7 +28,9 @@ from pylog.config import (
 )
 from pylog.ingest.job import parse
 from pylog.ops.host import OWN_PATHS
+from pylog.ops.migration import LAST, STEPS, stage_at
 from pylog.ops.preflight import Host, check_inventory, load_specs
+from pylog.ops.securing import broker_text, ensemble_text
 from pylog.ops.wheelhouse import pack
 from pylog.ops.zoo_cfg import problems
 from tests.servers.certificates import Authority
@@ -300,13 +303,25 @@ def test_f32_a_missing_mount_stops_the_role_before_anything_is_written(
     assert ("Keep what the brokers run with now" in said) is not is_refused
 
 
+def security_of(done: int) -> dict[str, Any]:
+    """Return what role `broker` knows after *done* steps of a migration."""
+    stage = asdict(stage_at(STEPS, done))
+    return {"__broker_security": stage, "__broker_security_text": broker_text(stage)}
+
+
+def ensemble_security_of(done: int) -> dict[str, Any]:
+    """Return what role `zookeeper` knows after *done* steps of a migration."""
+    stage = asdict(stage_at(STEPS, done))
+    return {"__zookeeper_security": stage, "__zookeeper_security_text": ensemble_text(stage)}
+
+
 def test_the_broker_reads_the_configuration_that_the_role_writes(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x" * 64)
     instance = {"id": 7, "port": 9093, "internal_port": 9193, "metrics_port": 9401, "data_dir": "/d/7", "rack": "a"}
     text = render(
         "etc/pylog/broker.yml.j2", ansible_managed="managed", instance=instance, broker_listen_host="0.0.0.0",
-        __broker_is_secured=False, broker_advertised_host="192.0.2.1", broker_internal_listen_host="0.0.0.0",
+        **security_of(0), broker_advertised_host="192.0.2.1", broker_internal_listen_host="0.0.0.0",
         broker_internal_advertised_host="192.0.2.1", broker_metrics_host="127.0.0.1",
         broker_store_hosts="192.0.2.1:2181,192.0.2.2:2181", broker_session_timeout_ms=6000,
         broker_secret_file=str(secret), broker_config_effective={"num.partitions": 4, "default.replication.factor": 1},
@@ -326,7 +341,7 @@ def test_the_broker_reads_the_secured_configuration_that_the_role_writes(tmp_pat
     text = render(
         "etc/pylog/broker.yml.j2", ansible_managed="managed",
         instance={"id": 7, "port": 9093, "internal_port": 9193, "data_dir": "/d/7"}, broker_listen_host="0.0.0.0",
-        __broker_is_secured=True, broker_session_ms=3600000, broker_advertised_host="192.0.2.1",
+        **security_of(LAST), broker_session_ms=3600000, broker_advertised_host="192.0.2.1",
         broker_internal_listen_host="0.0.0.0", broker_internal_advertised_host="192.0.2.1",
         broker_store_hosts="192.0.2.1:2181", broker_session_timeout_ms=6000, broker_secret_file=str(secret),
         broker_config_effective={"super.users": "User:pylog-admin"},
@@ -355,7 +370,7 @@ def test_the_configuration_of_zookeeper_that_the_role_writes_is_judged_good(is_e
         zookeeper_sync_ticks=5, zookeeper_data_dir="/var/lib/pylog-zookeeper", zookeeper_data_log_dir="",
         zookeeper_client_port=2181, zookeeper_max_connections=200, zookeeper_autopurge_hours=24,
         zookeeper_autopurge_snapshots=3, zookeeper_four_letter_words=["mntr"], zookeeper_members=["h1"],
-        zookeeper_encrypted=is_encrypted, __zookeeper_keys="/etc/pylog-zookeeper/tls.pem",
+        **ensemble_security_of(LAST if is_encrypted else 0), __zookeeper_keys="/etc/pylog-zookeeper/tls.pem",
         __zookeeper_authorities="/etc/pylog-zookeeper/ca.pem",
     )  # fmt: skip
     assert list(problems(text, 1)) == []
@@ -364,6 +379,7 @@ def test_the_configuration_of_zookeeper_that_the_role_writes_is_judged_good(is_e
 
 
 COMPUTED: dict[str, Any] = {
+    "__preflight_stages": {"all": {"pages": "open"}},
     "__audit_login": {}, "__registry_login": {}, "__registry_zookeeper": {},
     "__registry_is_encrypted": False, "registry_login": "none",
     "__mirror_source_login": {}, "__mirror_target_login": {},

@@ -57,7 +57,8 @@ def secured_host(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, st
             "pylog_security": "sasl_ssl",
             "users_passwords": {"pylog-connect": SECRET},
             "connect_secrets": {"database": SECRET},
-            "__preflight_users": {"live": {}},
+            "__preflight_logins": ["live"],
+            "__preflight_stages": {"live": {"programs": "secured"}},
         },
     )
 

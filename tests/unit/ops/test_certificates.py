@@ -304,13 +304,15 @@ def test_programs_of_a_secured_datacenter_share_the_settings_of_its_ensemble(tmp
     groups = {
         "pylog_broker": ["h1", "h2", "h3", "h4"], "pylog_zookeeper": ["h1", "h3", "h4"], "pylog_registry": ["h5"],
     }  # fmt: skip
-    found = ensemble_settings(hosts, groups)
+    found = ensemble_settings(hosts, groups, {"live": "acl", "open": "open", "mixed": "open"})
     assert set(found) == {"live"}, "the others are open, or keep ZooKeeper open"
     assert found["live"]["rights"] == {
         "zookeeper.set.acl": "true",
         "zookeeper.acl.owners": "x509:CN=log1;x509:CN=pylog",
         "zookeeper.acl.registries": "x509:CN=pylog-registry",
     }
+    shown = ensemble_settings(hosts, groups, {"live": "tls"})
+    assert shown == {"live": {"connection": found["live"]["connection"], "rights": {}}}, "nodes stay open so far"
 
 
 def test_a_secured_zookeeper_server_is_asked_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -426,11 +426,10 @@ def test_f6_a_server_may_leave_when_all_others_serve_whoever_leads(modes: list[s
 def test_a_host_says_which_of_its_servers_are_secured(tmp_path: Path) -> None:
     config = tmp_path / "zoo.cfg"
     config.write_text("tickTime=2000\nclientPort=2181\n")
-    assert host.secured(["pylog-zookeeper.service", "pylog-ship.service"], str(config)) == {
-        "pylog-zookeeper.service": False
-    }
+    units = ["pylog-zookeeper.service", "pylog-ship.service"]
+    assert host.secured(host.server_configs(units, str(config))) == {"pylog-zookeeper.service": False}
     config.write_text("tickTime=2000\nsecureClientPort=2181\n")
-    assert host.secured(["pylog-zookeeper.service"], str(config)) == {"pylog-zookeeper.service": True}
+    assert host.secured(host.server_configs(units, str(config))) == {"pylog-zookeeper.service": True}
 
 
 def test_a_disk_carries_what_is_mounted_of_its_partitions() -> None:

@@ -90,7 +90,7 @@ def test_users_are_written_only_once_zookeeper_is_closed() -> None:
 @pytest.mark.parametrize("done", range(len(STEPS) + 1))
 def test_the_position_of_a_whole_datacenter_is_read_from_its_files(done: int) -> None:
     found = position(datacenter(done), STEPS)
-    assert found == Position(done=done)
+    assert found == Position(done=done, latest=done)
     assert present(found, STEPS) == (stage_at(STEPS, done),)
 
 

@@ -1,0 +1,270 @@
+"""By which stage the roles write the files of each datacenter: what the inventory says, or where a migration stands.
+
+Pure: the variables of hosts, and what preflight read of them, come in.  Everything that a role has to know of a stage
+goes out as plain values; `pylog.ops.migration` has the steps.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pylog.ops.certificates import SECURED, is_ensemble_encrypted
+from pylog.ops.migration import (
+    BROKER_FACETS,
+    ENSEMBLE_FACETS,
+    LAST,
+    STEPS,
+    Need,
+    Position,
+    Process,
+    Stage,
+    Step,
+    Turn,
+    comment,
+    cut_off,
+    facets_in,
+    next_turn,
+    position,
+    stage_at,
+    steps_of,
+)
+
+TO_SECURED, TO_OPEN = "secured", "open"
+WAYS = (TO_SECURED, TO_OPEN)
+"""What `secure_to` may say."""
+
+PROFILE = "profile"
+_ZOOKEEPER = "pylog-zookeeper.service"
+
+Variables = Mapping[str, Any]
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What an operator asked `secure.yml` for.
+
+    Attributes:
+        to: `TO_SECURED` or `TO_OPEN`; empty in every other play.
+        datacenter: of which one; empty where the inventory has a single one.
+    """
+
+    to: str = ""
+    datacenter: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where one datacenter stands.
+
+    Attributes:
+        stage: by which roles write its files now.
+        steps: that it goes through.
+        position: how far it is; None where nothing runs.
+        turn: what this run does; None but for the datacenter that `secure.yml` was asked for.
+        faults: why nothing may happen now, as check, found, wanted and remedy.
+        is_switched: whether its servers run open and shall be secured, or the other way, and no migration is under way.
+        words: for people, where a migration is under way; else empty.
+    """
+
+    stage: Stage
+    steps: tuple[Step, ...]
+    position: Position | None = None
+    turn: Turn | None = None
+    faults: tuple[tuple[str, str, str, str], ...] = ()
+    is_switched: bool = False
+    words: str = ""
+
+
+def place_of(variables: Variables) -> str:
+    """Return the datacenter of a host."""
+    return str(variables.get("pylog_datacenter", "all"))
+
+
+def broker_text(stage: Mapping[str, Any]) -> str:
+    """Return what a broker's file says of *stage* in its comment; empty where all of it is open."""
+    return comment(stage, BROKER_FACETS, [asdict(Stage())])
+
+
+def ensemble_text(stage: Mapping[str, Any]) -> str:
+    """Return what a ZooKeeper server's file says of *stage* in its comment; empty at both ends."""
+    return comment(stage, ENSEMBLE_FACETS, [asdict(Stage()), asdict(stage_at(STEPS, LAST))])
+
+
+def whom_it_cuts_off(turn: Mapping[str, Any], readings: Mapping[str, Mapping[str, Any]], quiet_s: int) -> list[str]:
+    """Return whom a turn would cut off, for people; empty where it may go on.
+
+    Args:
+        turn: as `turn_of` says it.
+        readings: host -> what its brokers answered, as verb ``rights`` of `pylog.ops.host` reads it.
+        quiet_s: how long nobody may have been seen; 0 asks for nothing.
+    """
+    needs = [Need(one) for one in turn["needs"]]
+    found = []
+    for host, reading in sorted(readings.items()):
+        brokers = {f"broker {name} on {host}": answer for name, answer in reading["brokers"].items()}
+        found += cut_off(needs, brokers, int(reading["now_ms"]), quiet_s)
+    return found
+
+
+def standings(
+    hosts: Mapping[str, Variables],
+    facts: Mapping[str, Facts | None],
+    groups: Mapping[str, Iterable[str]],
+    request: Request,
+) -> dict[str, Standing]:
+    """Return datacenter -> where it stands; one without brokers and ZooKeeper servers is as the inventory says.
+
+    Args:
+        hosts: host -> its templated variables.
+        facts: host -> what preflight read of it; None where it was not asked.
+        groups: name -> hosts.
+        request: of `secure.yml`.
+    """
+    servers = {name for group in ("pylog_zookeeper", "pylog_broker") for name in groups.get(group, ()) if name in hosts}
+    places: dict[str, list[str]] = {}
+    for name in sorted(servers):
+        places.setdefault(place_of(hosts[name]), []).append(name)
+    found = {
+        place_of(one): Standing(stage=_end(one, steps := steps_of(has_open_ensemble=True)), steps=steps)
+        for one in hosts.values()
+    }
+    for place, members in places.items():
+        is_asked = bool(request.to) and request.datacenter in (("", place) if len(places) == 1 else (place,))
+        own = Request(to=request.to) if is_asked else Request()
+        own_hosts = {name: hosts[name] for name in members}
+        found[place] = _standing(place, own_hosts, {name: facts.get(name) for name in members}, own)
+    is_under_way = any(one.words for one in found.values())
+    # While one datacenter migrates, those that wait for their turn stay as they are.
+    return {
+        place: _with_patience(place, one) if one.is_switched and is_under_way and _is_open(one) else one
+        for place, one in sorted(found.items())
+    }
+
+
+def _standing(
+    place: str, hosts: Mapping[str, Variables], facts: Mapping[str, Facts | None], request: Request
+) -> Standing:
+    steps = steps_of(has_open_ensemble=not _has_encrypted_ensemble(hosts))
+    wants_secured = any(one.get("pylog_security") == SECURED for one in hosts.values())
+    end = len(steps) if wants_secured else 0
+    at_end = Standing(stage=stage_at(steps, end), steps=steps)
+    ran = processes({name: one for name, one in facts.items() if one is not None}, steps)
+    where = position(ran, steps)
+    if request.to:
+        return _asked(place, hosts, facts, request, steps, where)
+    if where is None or (not where.strange and not where.is_half and where.done <= end <= where.latest):
+        return at_end
+    has_texts = any(one.get("stages") for one in facts.values() if one)
+    if where.strange and not has_texts:
+        return Standing(stage=at_end.stage, steps=steps, position=where, is_switched=True)
+    if where.strange:
+        return Standing(stage=at_end.stage, steps=steps, position=where, faults=(_strange(where),))
+    way = TO_SECURED if wants_secured else TO_OPEN
+    remedy = f"ansible-playbook playbooks/secure.yml -e secure_to={way}, until it says that nothing is left"
+    words = f"{place} stands after step {where.done} of {len(steps)}{_name(steps, where.done)}"
+    if where.is_half:
+        step = steps[where.done]
+        found = f"step {where.done + 1}, {step.name}, half done: {', '.join(where.behind)} did not have it"
+        fault = ("security", found, "a whole step", f"{remedy}; to undo it, the other way")
+        return Standing(stage=stage_at(steps, where.done), steps=steps, position=where, faults=(fault,), words=words)
+    if not wants_secured and 0 < where.done < len(steps):
+        fault = ("security", words, "open, as pylog_security says", f"set pylog_security: {SECURED}, then {remedy}")
+        return Standing(stage=stage_at(steps, where.done), steps=steps, position=where, faults=(fault,), words=words)
+    if not wants_secured or where.done == 0:
+        return Standing(stage=at_end.stage, steps=steps, position=where, is_switched=True)
+    return Standing(stage=stage_at(steps, where.done), steps=steps, position=where, words=f"{words}; {remedy}")
+
+
+def _asked(
+    place: str,
+    hosts: Mapping[str, Variables],
+    facts: Mapping[str, Facts | None],
+    request: Request,
+    steps: tuple[Step, ...],
+    where: Position | None,
+) -> Standing:
+    """Return what `secure.yml` does in the datacenter that it was asked for."""
+    faults: list[tuple[str, str, str, str]] = []
+    if request.to not in WAYS:
+        faults.append(("secure_to", request.to, " or ".join(WAYS), "correct -e secure_to"))
+    for name, one in hosts.items():
+        if one.get("pylog_security") != SECURED:
+            remedy = "set it before the first step; on the way back take it out after the last one"
+            faults.append((f"pylog_security of {name}", str(one.get("pylog_security", "none")), SECURED, remedy))
+        lacks = [
+            str(instance.get("id"))
+            for instance in one.get("pylog_broker_instances") or []
+            if isinstance(instance, Mapping) and "secured_port" not in instance
+        ]
+        if lacks:
+            remedy = "set it: both listeners stand side by side while clients move"
+            faults.append((f"secured_port of broker {', '.join(lacks)} on {name}", "none", "a port of its own", remedy))
+    silent = sorted(name for name, one in facts.items() if one is None)
+    if silent:
+        remedy = "run it without --limit and away, with all hosts up"
+        faults.append(("security", f"{', '.join(silent)} not asked", "every host of the datacenter", remedy))
+    if where is None:
+        faults.append(("security", f"nothing of {place} runs", "a running cluster", "run site.yml"))
+        return Standing(stage=Stage(), steps=steps, faults=tuple(faults))
+    if where.strange:
+        return Standing(stage=Stage(), steps=steps, position=where, faults=(*faults, _strange(where)))
+    turn = next_turn(where, steps, to_open=request.to == TO_OPEN)
+    words = f"{place}: {turn.words}"
+    return Standing(stage=turn.stage, steps=steps, position=where, turn=turn, faults=tuple(faults), words=words)
+
+
+def processes(facts: Mapping[str, Facts], steps: tuple[Step, ...]) -> list[Process]:
+    """Return what the servers that run, and the profiles for operators, say of the stage."""
+    ends = {is_secured: asdict(stage_at(steps, len(steps) if is_secured else 0)) for is_secured in (False, True)}
+    found = []
+    for host, one in sorted(facts.items()):
+        texts = one.get("stages", {})
+        for unit, is_secured in sorted(one.get("secured", {}).items()):
+            facets = ENSEMBLE_FACETS if unit == _ZOOKEEPER else BROKER_FACETS
+            end = ends[is_secured]
+            if unit == _ZOOKEEPER and is_secured:
+                end = end | {"quorum": "tls", "ensemble": "tls"}
+            text = texts.get(unit) or comment(end, facets, ())
+            found.append(Process(name=f"{unit.removesuffix('.service')} on {host}", facets=facets_in(text)))
+        if PROFILE in texts:
+            found.append(Process(name=f"the profile for operators on {host}", facets=facets_in(texts[PROFILE])))
+    return found
+
+
+def turn_of(turn: Turn) -> dict[str, Any]:
+    """Return what the plays know of a turn."""
+    return {
+        "words": turn.words,
+        "is_over": turn.step is None,
+        "kind": str(turn.step.kind) if turn.step else "",
+        "needs": [str(one) for one in turn.side.needs],
+        "actions": [str(one) for one in turn.side.actions],
+    }
+
+
+def _has_encrypted_ensemble(hosts: Mapping[str, Variables]) -> bool:
+    # Of an open datacenter too: it is about the steps that lie before it.
+    return all(is_ensemble_encrypted({**one, "pylog_security": SECURED}) for one in hosts.values())
+
+
+def _end(variables: Variables, steps: tuple[Step, ...]) -> Stage:
+    return stage_at(steps, len(steps) if variables.get("pylog_security") == SECURED else 0)
+
+
+def _is_open(standing: Standing) -> bool:
+    where = standing.position
+    return where is not None and not where.strange and where.done == 0
+
+
+def _with_patience(place: str, standing: Standing) -> Standing:
+    words = f"{place} stands open; secure.yml -e secure_to={TO_SECURED} -e secure_datacenter={place} begins with it"
+    return Standing(stage=Stage(), steps=standing.steps, position=standing.position, words=words)
+
+
+def _strange(where: Position) -> tuple[str, str, str, str]:
+    return "security", "; ".join(where.strange), "one stage, or two that follow each other", "see docs/security.md"
+
+
+def _name(steps: tuple[Step, ...], done: int) -> str:
+    return f" ({steps[done - 1].name})" if done else ""

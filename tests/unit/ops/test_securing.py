@@ -1,0 +1,294 @@
+"""By which stage roles write files: at both ends and at each step between, and what stops a play half way."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.x509.oid import NameOID
+
+from pylog.config import load_broker_config
+from pylog.ops import host
+from pylog.ops.migration import LAST, STEPS, Stage, Turn, stage_at
+from pylog.ops.securing import Request, Standing, standings, whom_it_cuts_off
+from pylog.ops.zoo_cfg import problems
+from tests import securing
+from tests.servers.certificates import Authority
+
+INSTANCE = {"id": 7, "port": 9092, "internal_port": 9192, "metrics_port": 9400, "data_dir": "/d/7"}
+BESIDE = INSTANCE | {"secured_port": 9093}
+INDEX = {step.name: number for number, step in enumerate(STEPS)}
+OPEN_BROKER = """\
+# managed
+version: 1
+broker_id: 7
+listeners:
+  client:
+    host: "0.0.0.0"
+    port: 9092
+    advertised_host: "192.0.2.1"
+    advertised_port: 9092
+  internal:
+    host: "0.0.0.0"
+    port: 9192
+    advertised_host: "192.0.2.1"
+data_dir: "/d/7"
+admin_socket: /run/pylog/broker-7.sock
+metrics_listen: "0.0.0.0:9400"
+store:
+  kind: zookeeper
+  hosts: "192.0.2.1:2181"
+  session_timeout_ms: 6000
+cluster_secret_file: /etc/pylog/cluster.secret
+config:
+  num.partitions: 4
+"""
+SECURED_BROKER = """\
+# managed
+version: 1
+broker_id: 7
+listeners:
+  client:
+    host: "0.0.0.0"
+    port: 9092
+    advertised_host: "192.0.2.1"
+    advertised_port: 9092
+    security.protocol: SASL_SSL
+    ssl.keystore.location: /etc/pylog/tls.pem
+    connections.max.reauth.ms: 3600000
+  internal:
+    host: "0.0.0.0"
+    port: 9192
+    advertised_host: "192.0.2.1"
+    security.protocol: SSL
+    ssl.keystore.location: /etc/pylog/tls.pem
+    ssl.truststore.location: /etc/pylog/ca.pem
+data_dir: "/d/7"
+admin_socket: /run/pylog/broker-7.sock
+metrics_listen: "0.0.0.0:9400"
+# Read by whoever shows a certificate of the authority.
+metrics_security:
+  ssl.keystore.location: /etc/pylog/metrics.pem
+  ssl.truststore.location: /etc/pylog/ca.pem
+store:
+  kind: zookeeper
+  hosts: "192.0.2.1:2181"
+  session_timeout_ms: 6000
+  zookeeper.acl.owners: "x509:CN=pylog"
+  zookeeper.set.acl: "true"
+  zookeeper.ssl.client.enable: "true"
+  zookeeper.ssl.keystore.location: "/etc/pylog/tls.pem"
+  zookeeper.ssl.truststore.location: "/etc/pylog/ca.pem"
+cluster_secret_file: /etc/pylog/cluster.secret
+config:
+  authorizer.class.name: "kafka.security.authorizer.AclAuthorizer"
+  num.partitions: 4
+  super.users: "User:pylog-admin"
+"""
+OPEN_SERVER = """\
+# managed
+tickTime=2000
+initLimit=10
+syncLimit=5
+dataDir=/var/lib/pylog-zookeeper
+clientPort=2181
+maxClientCnxns=200
+autopurge.purgeInterval=24
+autopurge.snapRetainCount=3
+admin.enableServer=false
+4lw.commands.whitelist=mntr
+"""
+SECURED_SERVER = """\
+# managed
+tickTime=2000
+initLimit=10
+syncLimit=5
+dataDir=/var/lib/pylog-zookeeper
+# The clients' port takes TLS alone, from whoever has a certificate of the authority: strangers do not get further.
+secureClientPort=2181
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+enforce.auth.enabled=true
+enforce.auth.schemes=x509
+sslQuorum=true
+sslQuorumReloadCertFiles=true
+ssl.keyStore.location=/etc/pylog-zookeeper/tls.pem
+ssl.keyStore.type=PEM
+ssl.trustStore.location=/etc/pylog-zookeeper/ca.pem
+ssl.trustStore.type=PEM
+ssl.enabledProtocols=TLSv1.2,TLSv1.3
+ssl.clientAuth=need
+ssl.quorum.keyStore.location=/etc/pylog-zookeeper/tls.pem
+ssl.quorum.keyStore.type=PEM
+ssl.quorum.trustStore.location=/etc/pylog-zookeeper/ca.pem
+ssl.quorum.trustStore.type=PEM
+ssl.quorum.enabledProtocols=TLSv1.2,TLSv1.3
+ssl.quorum.clientAuth=need
+maxClientCnxns=200
+autopurge.purgeInterval=24
+autopurge.snapRetainCount=3
+admin.enableServer=false
+4lw.commands.whitelist=mntr
+"""
+
+
+def broker_file(done: int, instance: dict[str, Any] = BESIDE) -> str:
+    """What role `broker` writes after *done* steps."""
+    return securing.broker_file(stage_at(STEPS, done), instance, address="192.0.2.1", store="192.0.2.1:2181")
+
+
+def server_file(done: int) -> str:
+    """What role `zookeeper` writes after *done* steps."""
+    return securing.server_file(stage_at(STEPS, done))
+
+
+def test_files_at_either_end_are_those_of_datacenters_that_never_migrate() -> None:
+    assert (broker_file(0, INSTANCE), broker_file(0)) == (OPEN_BROKER, OPEN_BROKER)
+    assert broker_file(LAST, INSTANCE) == SECURED_BROKER
+    assert (server_file(0), server_file(LAST)) == (OPEN_SERVER, SECURED_SERVER)
+
+
+@pytest.mark.parametrize("done", range(LAST + 1))
+def test_a_broker_and_a_server_take_their_file_of_each_stage(done: int, tmp_path: Path) -> None:
+    assert list(problems(server_file(done), 1)) == []
+    (tmp_path / "secret").write_text("x" * 64)
+    keys = Authority(tmp_path).issue("tls.pem", (NameOID.COMMON_NAME, "pylog"))
+    text = broker_file(done).replace("/etc/pylog/cluster.secret", str(tmp_path / "secret"))
+    for name in ("tls", "ca", "metrics"):
+        text = text.replace(f"/etc/pylog/{name}.pem", str(keys))
+    (tmp_path / "broker-7.yml").write_text(text)
+    config = load_broker_config(tmp_path / "broker-7.yml")
+    stage = stage_at(STEPS, done)
+    clients = {name: one.settings.protocol.value for name, one in config.clients.items()}
+    wanted = ({"client": "PLAINTEXT"} if stage.plain else {}) | ({"secured": "SASL_SSL"} if stage.secured else {})
+    assert clients == wanted
+    assert config.internal is not None
+    accepted = {"open": {"PLAINTEXT"}, "both": {"PLAINTEXT", "SSL"}, "calls": {"PLAINTEXT", "SSL"}, "tls": {"SSL"}}
+    assert {one.value for one in config.internal.settings.accepted} == accepted[stage.peers]
+    assert (config.internal.settings.protocol.value == "SSL") is (stage.peers in ("calls", "tls"))
+    assert (config.settings["authorizer.class.name"] != "") is (stage.rights != "off")
+    assert (config.store.security.rights is not None) is (stage.store == "acl")
+
+
+def test_no_step_gives_a_port_to_another_protocol() -> None:
+    """A client that knows the address from before would speak plainly into TLS."""
+    assert "port: 9093" not in broker_file(INDEX["listener-secured"])
+    for done in range(INDEX["listener-secured"] + 1, LAST + 1):
+        secured = broker_file(done).split("  secured:\n")[1].split("  internal:")[0]
+        assert "port: 9093" in secured
+        assert "port: 9092" not in secured
+
+
+# -- where a datacenter stands ------------------------------------------------------------------------------------
+
+
+def facts(broker: int, server: int, *, has_profile: bool | None = None) -> dict[str, Any]:
+    """What preflight reads of a host whose broker and ZooKeeper server had so many steps."""
+    configs = {"pylog-broker@7.service": broker_file(broker), "pylog-zookeeper.service": server_file(server)}
+    is_in = stage_at(STEPS, broker).programs == "secured" if has_profile is None else has_profile
+    profile = "# For `pylog` run by root on this host.\nproperties: SASL_SSL" if is_in else ""
+    return {"secured": host.secured(configs), "stages": host.stages(configs, profile)}
+
+
+def standing(
+    *found: dict[str, Any] | None, to: str = "", security: str = "sasl_ssl", instance: dict[str, Any] = BESIDE
+) -> Standing:
+    names = [f"h{number}" for number in range(1, len(found) + 1)]
+    hosts = {name: {"pylog_security": security, "pylog_broker_instances": [instance]} for name in names}
+    groups = {"all": names, "pylog_broker": names, "pylog_zookeeper": names}
+    return standings(hosts, dict(zip(names, found, strict=True)), groups, Request(to=to))["all"]
+
+
+def turn(found: Standing) -> Turn:
+    assert found.faults == ()
+    assert found.turn is not None
+    return found.turn
+
+
+def test_the_files_of_each_stage_lead_through_all_steps_there_and_back() -> None:
+    seen = []
+    for done in range(LAST + 1):
+        there = turn(standing(facts(done, done), facts(done, done), to="secured"))
+        assert there.stage == stage_at(STEPS, min(done + 1, LAST))
+        seen.append(there.step.name if there.step else "")
+        back = turn(standing(facts(done, done), facts(done, done), to="open"))
+        assert back.stage == stage_at(STEPS, max(done - 1, 0))
+    assert seen == [*(step.name for step in STEPS), ""]
+
+
+def test_without_a_migration_the_inventory_decides() -> None:
+    assert standing({}, {}).stage == stage_at(STEPS, LAST)
+    assert standing({}, {}, security="none").stage == Stage()
+    assert standing(facts(0, 0), facts(0, 0), security="none").stage == Stage()
+    done = standing(facts(LAST, LAST), facts(LAST, LAST))
+    assert (done.stage, done.words, done.faults) == (stage_at(STEPS, LAST), "", ())
+
+
+def test_a_first_deployment_that_died_before_the_brokers_goes_on_to_the_end() -> None:
+    servers = {"secured": {"pylog-zookeeper.service": True}, "stages": {}}
+    assert standing(servers, {}).stage == stage_at(STEPS, LAST)
+    without_profile = facts(LAST, LAST, has_profile=False)
+    assert standing(without_profile, {}).stage == stage_at(STEPS, LAST)
+
+
+def test_other_plays_keep_the_stage_of_a_migration_that_is_under_way() -> None:
+    found = standing(facts(9, 9), facts(9, 9))
+    assert (found.stage, found.faults) == (stage_at(STEPS, 9), ())
+    assert found.words.startswith("all stands after step 9 of 16 (peers-call)")
+
+
+def test_a_half_done_step_stops_other_plays_by_the_name_of_who_is_behind() -> None:
+    found = standing(facts(8, 8), facts(9, 8))
+    [fault] = found.faults
+    assert "step 9, peers-call, half done: pylog-broker@7 on h1 did not have it" in fault[1]
+    there, back = (turn(standing(facts(8, 8), facts(9, 8), to=to)) for to in ("secured", "open"))
+    assert (there.stage, back.stage) == (stage_at(STEPS, 9), stage_at(STEPS, 8))
+
+
+def test_an_inventory_that_says_open_stops_while_something_is_secured() -> None:
+    [fault] = standing(facts(3, 3), facts(3, 3), security="none").faults
+    assert "after step 3" in fault[1]
+
+
+def test_an_open_datacenter_is_not_secured_by_another_play() -> None:
+    assert standing(facts(0, 0), facts(0, 0)).is_switched
+    assert standing(facts(LAST, LAST), facts(LAST, LAST), security="none").is_switched
+
+
+def test_two_that_fit_no_step_are_named_and_nothing_happens() -> None:
+    for to in ("", "secured", "open"):
+        faults = standing(facts(7, 7), facts(10, 7), to=to).faults
+        assert "pylog-broker@7 on h2 stands after step 10" in faults[-1][1]
+
+
+def test_what_a_migration_needs_is_named_before_anything_changes() -> None:
+    def checks(**changes: Any) -> list[str]:
+        given: dict[str, Any] = {"to": "secured", **changes}
+        hosts = given.pop("hosts", (facts(0, 0), facts(0, 0)))
+        return [fault[0] for fault in standing(*hosts, **given).faults]
+
+    assert checks() == []
+    assert checks(to="encrypted") == ["secure_to"]
+    assert checks(security="none") == ["pylog_security of h1", "pylog_security of h2"]
+    assert checks(instance=INSTANCE)[0] == "secured_port of broker 7 on h1"
+    assert checks(hosts=(facts(0, 0), None)) == ["security"]
+    assert checks(hosts=({}, {})) == ["security"]
+
+
+def test_one_datacenter_migrates_and_another_waits_open() -> None:
+    hosts = {
+        name: {"pylog_security": "sasl_ssl", "pylog_datacenter": place, "pylog_broker_instances": [BESIDE]}
+        for name, place in (("h1", "live"), ("h2", "offline"))
+    }
+    groups = {"all": ["h1", "h2"], "pylog_broker": ["h1", "h2"], "pylog_zookeeper": ["h1", "h2"]}
+    seen = {"h1": facts(4, 4), "h2": facts(0, 0)}
+    found = standings(hosts, seen, groups, Request(to="secured", datacenter="live"))
+    assert turn(found["live"]).stage == stage_at(STEPS, 5)
+    assert (found["offline"].stage, found["offline"].is_switched) == (Stage(), False)
+    unnamed = standings(hosts, seen, groups, Request(to="secured"))
+    assert [one.turn for one in unnamed.values()] == [None, None]
+
+
+def test_a_broker_that_nobody_could_ask_is_cut_off_by_nothing() -> None:
+    reading = {"brokers": {"7": {}}, "now_ms": 1_000_000}
+    found = whom_it_cuts_off({"needs": ["plain_is_quiet"]}, {"h1": reading}, 60)
+    assert found == ["broker 7 on h1 did not say who uses it"]
+    assert whom_it_cuts_off({"needs": []}, {"h1": reading}, 60) == []
