@@ -441,11 +441,6 @@ def next_turn(found: Position, steps: Sequence[Step], *, to_open: bool) -> Turn:
     return Turn(step=steps[index], is_back=False, stage=stage_at(steps, index + 1), number=index + 1, count=count)
 
 
-def present(found: Position, steps: Sequence[Step]) -> tuple[Stage, ...]:
-    """Return the stages that files of the datacenter may have now: one, or those before and after a half-done step."""
-    return tuple(stage_at(steps, done) for done in ((found.done, found.done + 1) if found.is_half else (found.done,)))
-
-
 def cut_off(needs: Collection[Need], brokers: Mapping[str, Mapping[str, Any]], now_ms: int, quiet_s: int) -> list[str]:
     """Return whom a step would cut off, for people; empty where it may go on.
 

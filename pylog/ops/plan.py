@@ -6,7 +6,7 @@ Changes nothing.  Prints the changes of each host, which instances would restart
 order, and how long that should take; ``--json`` writes the same for programs::
 
     {"hosts": {name: [{"task", "subject", "added", "removed"}]}, "restarts": [step], "blockers": [...], "expected_s",
-     "outages": [{"broker", "partition", "effect", "detail"}]}
+     "outages": [{"broker", "partition", "effect", "detail"}], "security": {datacenter: where its migration stands}}
 
 Programs that have no gate restart where what they started with changes: that follows from the files that would change
 and from what each running unit of the host recorded.  Outages are partitions that clients cannot use during a step.
@@ -104,6 +104,7 @@ def summary(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan that follows from what a run in check mode reported as JSON."""
     hosts: dict[str, list[dict[str, Any]]] = {}
     found: dict[str, Any] = {"hosts": hosts, "restarts": [], "blockers": [], "expected_s": 0, "outages": []}
+    found["security"] = {}
     readings: dict[str, Mapping[str, Any]] = {}
     for play in run["plays"]:
         for task in play["tasks"]:
@@ -116,6 +117,8 @@ def summary(run: Mapping[str, Any]) -> dict[str, Any]:
                     found["expected_s"] += decided.get("expected_s", 0)
                 elif _OUTAGES in name:
                     found["outages"] += outages_of(result, host)
+                elif standings := result.get("ansible_facts", {}).get("__preflight_standings"):
+                    found["security"] = standings
                 elif name == _READING:
                     readings[host] = result.get("answer", {})
                 elif changes := [asdict(change) for change in changes_of(name, result)]:
@@ -233,6 +236,7 @@ def lines(plan: Mapping[str, Any]) -> Iterator[str]:
         yield from ["", *aligned(("step of", "partition", "meanwhile", "reason"), outages)]
         if (more := len(plan["outages"]) - len(outages)) > 0:
             yield f"and {more} more"
+    yield from (f"security: {words}" for words in plan["security"].values())
     for blocker in plan["blockers"]:
         yield f"blocked: {blocker}"
 

@@ -19,7 +19,6 @@ from pylog.ops.migration import (
     facets_in,
     next_turn,
     position,
-    present,
     stage_at,
     steps_of,
 )
@@ -91,7 +90,6 @@ def test_users_are_written_only_once_zookeeper_is_closed() -> None:
 def test_the_position_of_a_whole_datacenter_is_read_from_its_files(done: int) -> None:
     found = position(datacenter(done), STEPS)
     assert found == Position(done=done, latest=done)
-    assert present(found, STEPS) == (stage_at(STEPS, done),)
 
 
 @pytest.mark.parametrize("done", range(len(STEPS)))
@@ -110,7 +108,6 @@ def test_a_half_done_step_names_who_is_behind_and_who_ahead(done: int) -> None:
     assert found.is_half
     assert found.done == done
     assert (len(found.behind), len(found.ahead)) == (1, 1)
-    assert present(found, STEPS) == (stage_at(STEPS, done), stage_at(STEPS, done + 1))
     there, back = (next_turn(found, STEPS, to_open=way) for way in (False, True))
     assert (there.step, there.stage) == (STEPS[done], stage_at(STEPS, done + 1))
     assert (back.step, back.stage) == (STEPS[done], stage_at(STEPS, done))

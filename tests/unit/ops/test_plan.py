@@ -30,7 +30,7 @@ def decided(*steps: dict[str, Any], blockers: tuple[str, ...] = ()) -> dict[str,
 
 def test_nothing_changed_is_an_empty_plan() -> None:
     found = summary(run(Write={"h1": {"changed": False}}, Decide_which_brokers_restart={"h1": decided()}))
-    assert found == {"hosts": {}, "restarts": [], "blockers": [], "expected_s": 0, "outages": []}
+    assert found == {"hosts": {}, "restarts": [], "blockers": [], "expected_s": 0, "outages": [], "security": {}}
     assert list(lines(found)) == ["no file, package or unit would change", "", "nothing would restart"]
 
 
@@ -139,3 +139,10 @@ def test_f13_partitions_that_a_step_makes_unavailable_are_part_of_the_plan() -> 
 def test_f13_nobody_who_could_say_what_a_step_takes_is_said_too(code: int, said: str) -> None:
     found = summary(run(Ask_what_each_restart_takes_from_clients={"h1": {"rc": code, "stdout": ""}}))
     assert [(one["effect"], one["detail"]) for one in found["outages"]] == [("unknown", f"h1: {said}")]
+
+
+def test_a_plan_says_where_a_migration_stands() -> None:
+    words = "live stands after step 9 of 16 (peers-call)"
+    found = summary(run(Keep={"h1": {"ansible_facts": {"__preflight_standings": {"live": words}}}}))
+    assert found["security"] == {"live": words}
+    assert list(lines(found))[-1] == f"security: {words}"
