@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -172,11 +172,11 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def interrupt(name: str, extra: Mapping[str, Any], at: str, limit: str = "") -> None:
-    """Run a playbook and kill it with all its children once it has said something that matches *at*."""
+def interrupt(name: str, extra: Mapping[str, Any], at: str, limit: str = "", more: Sequence[str] = ()) -> None:
+    """Run a playbook, with *more* options, and kill it with all its children once its words match *at*."""
     run = subprocess.Popen(
-        command(name, extra, limit), cwd=ROOT, env=environment(), start_new_session=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
+        [*command(name, extra, limit), *more], cwd=ROOT, env=environment(), start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert run.stdout is not None
     said = []

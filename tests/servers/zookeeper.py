@@ -107,6 +107,7 @@ class ZooKeeperServer:
     Attributes:
         port: where clients connect.
         log_path: what the server printed.
+        data: its directory.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class ZooKeeperServer:
         self._joins = False
         self._log4j = directory / "log4j.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        data = directory / "data"
+        self.data = data = directory / "data"
         data.mkdir(parents=True)
         if myid is not None:
             (data / "myid").write_text(f"{myid}\n")
@@ -146,6 +147,10 @@ class ZooKeeperServer:
         self._joins = True
         if may_begin:
             (self._config.parent / "data" / "initialize").touch()
+
+    def configure(self, text: str) -> None:
+        """Have another configuration from the next start on."""
+        self._config.write_text(text)
 
     def start(self, jvm: Sequence[str] | None = None) -> None:
         """Start the process, by default with its classes from an archive; `wait_serving` waits for it."""
