@@ -1121,6 +1121,6 @@ def verdict(question: Mapping[str, Any], roles: Path) -> dict[str, Any]:
             question["hosts"], question["groups"], {place: one.stage.store for place, one in stood.items()}
         ),
         "stages": {place: asdict(one.stage) for place, one in stood.items()},
-        "turns": {place: turn_of(one.turn) for place, one in stood.items() if one.turn},
+        "turns": {place: turn_of(one.turn, one.position) for place, one in stood.items() if one.turn and one.position},
         "standings": {place: one.words for place, one in stood.items() if one.words},
     }

@@ -102,7 +102,11 @@ def whom_it_cuts_off(turn: Mapping[str, Any], readings: Mapping[str, Mapping[str
     needs = [Need(one) for one in turn["needs"]]
     found = []
     for host, reading in sorted(readings.items()):
-        brokers = {f"broker {name} on {host}": answer for name, answer in reading["brokers"].items()}
+        brokers = {
+            f"broker {name} on {host}": answer
+            for name, answer in reading["brokers"].items()
+            if f"pylog-broker@{name} on {host}" not in turn["had"]
+        }
         found += cut_off(needs, brokers, int(reading["now_ms"]), quiet_s)
     return found
 
@@ -232,14 +236,16 @@ def processes(facts: Mapping[str, Facts], steps: tuple[Step, ...]) -> list[Proce
     return found
 
 
-def turn_of(turn: Turn) -> dict[str, Any]:
-    """Return what the plays know of a turn."""
+def turn_of(turn: Turn, where: Position) -> dict[str, Any]:
+    """Return what the plays know of a turn, which leads on from *where*."""
     return {
         "words": turn.words,
         "is_over": turn.step is None,
         "kind": str(turn.step.kind) if turn.step else "",
         "needs": [str(one) for one in turn.side.needs],
         "actions": [str(one) for one in turn.side.actions],
+        # They had the step already, and know of nothing before their restart.
+        "had": list(where.behind if turn.is_back else where.ahead),
     }
 
 

@@ -21,7 +21,7 @@ def before_the_roll(directory: Path, done: int) -> subprocess.CompletedProcess[s
     assert play["name"].startswith("See whom the step would cut off")
     (directory / "play.yml").write_text(yaml.safe_dump([play | {"connection": "local", "become": False}]))
     (directory / "hosts.ini").write_text("[pylog_broker]\nlocalhost\n[live]\nlocalhost\n")
-    turn = turn_of(next_turn(Position(done=done), STEPS, to_open=False))
+    turn = turn_of(next_turn(Position(done=done), STEPS, to_open=False), Position(done=done))
     given = {
         "__preflight_turns": {"live": turn}, "__preflight_standings": {"live": turn["words"]},
         "pylog_broker_instances": [{"id": 4_000_000}], "secure_quiet_s": 60,

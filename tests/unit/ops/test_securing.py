@@ -9,7 +9,7 @@ from cryptography.x509.oid import NameOID
 from pylog.config import load_broker_config
 from pylog.ops import host
 from pylog.ops.migration import LAST, STEPS, Stage, Turn, stage_at
-from pylog.ops.securing import Request, Standing, standings, whom_it_cuts_off
+from pylog.ops.securing import Request, Standing, standings, turn_of, whom_it_cuts_off
 from pylog.ops.zoo_cfg import problems
 from tests import securing
 from tests.servers.certificates import Authority
@@ -289,6 +289,16 @@ def test_one_datacenter_migrates_and_another_waits_open() -> None:
 
 def test_a_broker_that_nobody_could_ask_is_cut_off_by_nothing() -> None:
     reading = {"brokers": {"7": {}}, "now_ms": 1_000_000}
-    found = whom_it_cuts_off({"needs": ["plain_is_quiet"]}, {"h1": reading}, 60)
+    found = whom_it_cuts_off({"needs": ["plain_is_quiet"], "had": []}, {"h1": reading}, 60)
     assert found == ["broker 7 on h1 did not say who uses it"]
-    assert whom_it_cuts_off({"needs": []}, {"h1": reading}, 60) == []
+    assert whom_it_cuts_off({"needs": [], "had": []}, {"h1": reading}, 60) == []
+
+
+def test_brokers_that_had_the_step_do_not_stop_a_roll_that_goes_on() -> None:
+    last = LAST - 1
+    found = standing(facts(last, last), facts(LAST, last), to="secured")
+    assert found.position is not None
+    turn_now = turn_of(turn(found), found.position)
+    assert turn_now["had"] == ["pylog-broker@7 on h2"]
+    silent = {"brokers": {"7": {}}, "now_ms": 1_000_000}
+    assert whom_it_cuts_off(turn_now, {"h1": silent, "h2": silent}, 60) == ["broker 7 on h1 did not say who uses it"]
