@@ -35,7 +35,7 @@ def run(
 
     stop = Stop()
     stop.on_signals()
-    with told_to_the_user(loaded.cluster.bootstrap):
+    with told_to_the_user(_place(config, loaded)):
         query.run(loaded, stop, is_once=once, on_start=tell_ready)
 
 
@@ -43,7 +43,7 @@ def run(
 def check(config: ConfigFile) -> None:
     """Plan a query over its topics, and change nothing; what would keep it from running is an error."""
     query, loaded = _loaded(config)
-    with told_to_the_user(loaded.cluster.bootstrap):
+    with told_to_the_user(_place(config, loaded)):
         columns = query.check(loaded)
     note(f"{config}: good, writes {', '.join(columns)} to topic {loaded.output}")
 
@@ -100,6 +100,11 @@ def _loaded(config: Path) -> "tuple[ModuleType, StreamConfig]":
     except ModuleNotFoundError as error:
         raise without_spark(error) from error
     return query, loaded
+
+
+def _place(config: Path, loaded: "StreamConfig") -> str:
+    """Return what an error is about: Ansible checks a file of a query under a name for the moment."""
+    return f"query {loaded.name} of {config}, brokers at {loaded.cluster.bootstrap}"
 
 
 @contextmanager

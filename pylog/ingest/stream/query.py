@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.query import StreamingQuery
@@ -248,6 +248,10 @@ def _records(spark: SparkSession, config: StreamConfig, owner: Owner) -> DataFra
         return sql.records_of(frame, target)
     except PySparkException as error:
         raise error_of(str(error)) from error
+    except PylogError as error:
+        if type(error) is PylogError and isinstance(error.__cause__, AnalysisException):
+            raise ConfigError(f"sql: {error}") from error
+        raise
 
 
 def _refused(config: StreamConfig) -> Any:  # noqa: ANN401
