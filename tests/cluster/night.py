@@ -95,6 +95,7 @@ def prometheus_config(
         __monitoring_thresholds_file=str(limits),
         __monitoring_hosts=[],
         __preflight_addresses=addresses(scraped, {}),
+        __preflight_stages={host.get("pylog_datacenter", "all"): {"pages": "open"} for host in scraped.values()},
     )
 
 
