@@ -355,22 +355,22 @@ def position(processes: Collection[Process], steps: Sequence[Step]) -> Position 
     """
     if not processes:
         return None
-    fitting = {process.name: _fitting(process, steps) for process in processes}
+    fitted = {process.name: fitting(process, steps) for process in processes}
     lost = tuple(
         f"{process.name} has {' '.join(f'{k}={v}' for k, v in sorted(process.facets.items()))}"
         for process in processes
-        if not fitting[process.name]
+        if not fitted[process.name]
     )
     if lost:
         return Position(done=0, strange=lost)
-    if common := set.intersection(*fitting.values()):
+    if common := set.intersection(*fitted.values()):
         return Position(done=min(common), latest=max(common))
     for done in range(len(steps)):
-        if all(fits & {done, done + 1} for fits in fitting.values()):
-            behind = tuple(sorted(name for name, fits in fitting.items() if done + 1 not in fits))
-            ahead = tuple(sorted(name for name, fits in fitting.items() if done not in fits))
+        if all(fits & {done, done + 1} for fits in fitted.values()):
+            behind = tuple(sorted(name for name, fits in fitted.items() if done + 1 not in fits))
+            ahead = tuple(sorted(name for name, fits in fitted.items() if done not in fits))
             return Position(done=done, latest=done, behind=behind, ahead=ahead)
-    ranges = {name: (min(fits), max(fits)) for name, fits in fitting.items()}
+    ranges = {name: (min(fits), max(fits)) for name, fits in fitted.items()}
     found = tuple(
         f"{name} stands after step {low}" + (f" to {high}" if high != low else "")
         for name, (low, high) in sorted(ranges.items())
@@ -378,7 +378,8 @@ def position(processes: Collection[Process], steps: Sequence[Step]) -> Position 
     return Position(done=0, strange=found)
 
 
-def _fitting(process: Process, steps: Sequence[Step]) -> set[int]:
+def fitting(process: Process, steps: Sequence[Step]) -> set[int]:
+    """Return after how many steps a process may be what its file says."""
     stages = [asdict(stage_at(steps, done)) for done in range(len(steps) + 1)]
     return {
         done

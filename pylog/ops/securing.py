@@ -13,6 +13,7 @@ from pylog.ops.migration import (
     BROKER_FACETS,
     ENSEMBLE_FACETS,
     LAST,
+    OPEN,
     STEPS,
     Need,
     Position,
@@ -23,6 +24,7 @@ from pylog.ops.migration import (
     comment,
     cut_off,
     facets_in,
+    fitting,
     next_turn,
     position,
     stage_at,
@@ -129,9 +131,12 @@ def standings(
     places: dict[str, list[str]] = {}
     for name in sorted(servers):
         places.setdefault(place_of(hosts[name]), []).append(name)
+    ours = {name for group, members in groups.items() if group.startswith("pylog_") for name in members}
+    steps = steps_of(has_open_ensemble=True)
+    secured = {place_of(one) for name, one in hosts.items() if name in ours and one.get("pylog_security") == SECURED}
     found = {
-        place_of(one): Standing(stage=_end(one, steps := steps_of(has_open_ensemble=True)), steps=steps)
-        for one in hosts.values()
+        place: Standing(stage=stage_at(steps, len(steps) if place in secured else 0), steps=steps)
+        for place in map(place_of, hosts.values())
     }
     for place, members in places.items():
         is_asked = bool(request.to) and request.datacenter in (("", place) if len(places) == 1 else (place,))
@@ -223,7 +228,7 @@ def processes(facts: Mapping[str, Facts], steps: tuple[Step, ...]) -> list[Proce
     ends = {is_secured: asdict(stage_at(steps, len(steps) if is_secured else 0)) for is_secured in (False, True)}
     found = []
     for host, one in sorted(facts.items()):
-        texts = one.get("stages", {})
+        texts, before = one.get("stages", {}), len(found)
         for unit, is_secured in sorted(one.get("secured", {}).items()):
             facets = ENSEMBLE_FACETS if unit == _ZOOKEEPER else BROKER_FACETS
             end = ends[is_secured]
@@ -231,9 +236,19 @@ def processes(facts: Mapping[str, Facts], steps: tuple[Step, ...]) -> list[Proce
                 end = end | {"quorum": "tls", "ensemble": "tls"}
             text = texts.get(unit) or comment(end, facets, ())
             found.append(Process(name=f"{unit.removesuffix('.service')} on {host}", facets=facets_in(text)))
-        if PROFILE in texts:
-            found.append(Process(name=f"the profile for operators on {host}", facets=facets_in(texts[PROFILE])))
+        if any(_is_before_or_after_programs(own, steps) for own in found[before:]):
+            text = texts.get(PROFILE, f"programs={OPEN}")
+            found.append(Process(name=f"the profile for operators on {host}", facets=facets_in(text)))
     return found
+
+
+def _is_before_or_after_programs(process: Process, steps: tuple[Step, ...]) -> bool:
+    """Say whether *process* is a broker that the profile beside it tells more of: its own file knows no programs.
+
+    A profile alone is what is left of brokers that were stopped or purged.
+    """
+    done = next(number for number, step in enumerate(steps) if step.facet == "programs")
+    return "pages" in process.facets and {done, done + 1} <= fitting(process, steps)
 
 
 def turn_of(turn: Turn, where: Position) -> dict[str, Any]:
@@ -252,10 +267,6 @@ def turn_of(turn: Turn, where: Position) -> dict[str, Any]:
 def _has_encrypted_ensemble(hosts: Mapping[str, Variables]) -> bool:
     # Of an open datacenter too: it is about the steps that lie before it.
     return all(is_ensemble_encrypted({**one, "pylog_security": SECURED}) for one in hosts.values())
-
-
-def _end(variables: Variables, steps: tuple[Step, ...]) -> Stage:
-    return stage_at(steps, len(steps) if variables.get("pylog_security") == SECURED else 0)
 
 
 def _is_open(standing: Standing) -> bool:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from pylog.ops.migration import STEPS, Position, next_turn
@@ -49,3 +50,18 @@ def test_a_step_stops_where_a_broker_does_not_say_who_uses_it(tmp_path: Path) ->
     assert "listener-closed: brokers lose the open listener would cut off:" in said
     assert "broker 4000000 on localhost did not say who uses it" in said
     assert "nothing was changed" in said
+
+
+@pytest.mark.parametrize(("stages", "is_left"), [({"profile": "programs=secured"}, False), ({}, True)])
+def test_purge_removes_the_profile_that_the_bundle_wrote_whatever_the_inventory_says(
+    tmp_path: Path, stages: dict[str, str], is_left: bool
+) -> None:
+    tasks = yaml.safe_load((ROOT / "roles" / "broker" / "tasks" / "purge.yml").read_text())
+    [task] = [one for one in tasks if one["name"].startswith("Remove the profile")]
+    (profile := tmp_path / "config.yml").write_text("bootstrap: localhost:9092\n")
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": [task]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    given = {"__broker_profile": str(profile), "purge_read": {"answer": {"stages": stages}}}
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,"]
+    subprocess.run([*command, str(tmp_path / "play.yml"), "-e", json.dumps(given)], cwd=ROOT, check=True)
+    assert profile.exists() is is_left

@@ -229,6 +229,42 @@ def test_a_first_deployment_that_died_before_the_brokers_goes_on_to_the_end() ->
     assert standing(without_profile, {}).stage == stage_at(STEPS, LAST)
 
 
+LEFT = {"secured": {}, "stages": {"profile": "programs=secured"}}
+"""What preflight reads of a host whose servers were stopped, or purged, after it was secured."""
+
+
+@pytest.mark.parametrize("instance", [INSTANCE, BESIDE])
+def test_a_profile_that_was_left_where_no_broker_runs_says_nothing(instance: dict[str, Any]) -> None:
+    for security, end in (("none", 0), ("sasl_ssl", LAST)):
+        found = standing(LEFT, LEFT, security=security, instance=instance)
+        assert (found.stage, found.faults, found.is_switched) == (stage_at(STEPS, end), (), False)
+
+
+def test_a_profile_on_some_hosts_is_half_a_step() -> None:
+    programs = INDEX["programs-secured"]
+    without, with_one = (facts(programs, programs, has_profile=has_one) for has_one in (False, True))
+    found = standing(without, with_one, with_one)
+    assert found.faults[0][1] == (
+        "step 13, programs-secured, half done: the profile for operators on h1 did not have it"
+    )
+    assert standing(with_one, with_one).stage == stage_at(STEPS, programs + 1)
+    assert standing(without, without).stage == stage_at(STEPS, programs)
+
+
+def test_a_datacenter_without_servers_is_as_its_hosts_of_the_bundle_say() -> None:
+    hosts: dict[str, dict[str, Any]] = {
+        "h1": {"pylog_security": "sasl_ssl", "pylog_datacenter": "live", "pylog_broker_instances": [INSTANCE]},
+        "mon1": {"pylog_security": "sasl_ssl"},
+        "localhost": {},
+    }
+    groups = {"all": ["h1", "mon1"], "pylog_broker": ["h1"], "pylog_zookeeper": ["h1"], "pylog_monitoring": ["mon1"]}
+    nothing: dict[str, dict[str, Any]] = {name: {} for name in hosts}
+    found = standings(hosts, nothing, groups, Request())
+    assert found["all"].stage.pages == "secured"
+    del hosts["mon1"]["pylog_security"]
+    assert standings(hosts, nothing, groups, Request())["all"].stage == Stage()
+
+
 def test_other_plays_keep_the_stage_of_a_migration_that_is_under_way() -> None:
     found = standing(facts(9, 9), facts(9, 9))
     assert (found.stage, found.faults) == (stage_at(STEPS, 9), ())
