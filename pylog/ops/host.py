@@ -254,6 +254,24 @@ def secured(configs: Mapping[str, str]) -> dict[str, bool]:
     return {unit: re.search(pattern, text, re.MULTILINE) is not None for unit, text in configs.items()}
 
 
+def login_listeners(configs: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Return unit -> name of a listener of its clients -> port, of those with encryption and login."""
+    blocks = {
+        unit: re.findall(r"^  (\w+):\n((?:    .*\n)+)", text, re.MULTILINE)
+        for unit, text in configs.items()
+        if unit.startswith("pylog-broker@")
+    }
+    return {
+        unit: {
+            name: int(port[1])
+            for name, block in named
+            if "    security.protocol: SASL_SSL\n" in block
+            if (port := re.search(r"^    port: (\d+)$", block, re.MULTILINE))
+        }
+        for unit, named in blocks.items()
+    }
+
+
 def stages(configs: Mapping[str, str], profile: str = "") -> dict[str, str]:
     """Return what files say of their part of a migration: unit -> its comment, where it has one, and ``profile``.
 
@@ -369,6 +387,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "users": users(),
         "certificates": certificates(),
         "secured": secured(configs),
+        "logins": login_listeners(configs),
         "stages": stages(configs, PROFILE.read_text() if PROFILE.is_file() else ""),
         # A timer starts with nothing that systemd does not know.
         "settled_units": [

@@ -5,7 +5,7 @@ goes out as plain values; `pylog.ops.migration` has the steps.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pylog.ops.certificates import SECURED, is_ensemble_encrypted
@@ -34,6 +34,9 @@ from pylog.ops.migration import (
 TO_SECURED, TO_OPEN = "secured", "open"
 WAYS = (TO_SECURED, TO_OPEN)
 """What `secure_to` may say."""
+
+SECURED_LISTENER, ONLY_LISTENER = "secured", "client"
+"""Where clients log in to a broker, which has a second port for that or has not."""
 
 PROFILE = "profile"
 _ZOOKEEPER = "pylog-zookeeper.service"
@@ -142,7 +145,9 @@ def standings(
         is_asked = bool(request.to) and request.datacenter in (("", place) if len(places) == 1 else (place,))
         own = Request(to=request.to) if is_asked else Request()
         own_hosts = {name: hosts[name] for name in members}
-        found[place] = _standing(place, own_hosts, {name: facts.get(name) for name in members}, own)
+        own_facts = {name: facts.get(name) for name in members}
+        stood = _standing(place, own_hosts, own_facts, own)
+        found[place] = replace(stood, faults=(*_wrong_ports(own_hosts, own_facts, own), *stood.faults))
     is_under_way = any(one.words for one in found.values())
     # While one datacenter migrates, those that wait for their turn stay as they are.
     return {
@@ -164,8 +169,9 @@ def _standing(
         return _asked(place, hosts, facts, request, steps, where)
     if where is None or (not where.strange and not where.is_half and where.done <= end <= where.latest):
         return at_end
-    has_texts = any(one.get("stages") for one in facts.values() if one)
-    if where.strange and not has_texts:
+    if where.strange and (fault := _other_ensemble(hosts, facts)):
+        return Standing(stage=at_end.stage, steps=steps, position=where, faults=(fault,))
+    if where.strange and not any(one.get("stages", {}).keys() - {PROFILE} for one in facts.values() if one):
         return Standing(stage=at_end.stage, steps=steps, position=where, is_switched=True)
     if where.strange:
         return Standing(stage=at_end.stage, steps=steps, position=where, faults=(_strange(where),))
@@ -201,13 +207,13 @@ def _asked(
         if one.get("pylog_security") != SECURED:
             remedy = "set it before the first step; on the way back take it out after the last one"
             faults.append((f"pylog_security of {name}", str(one.get("pylog_security", "none")), SECURED, remedy))
-        lacks = [
-            str(instance.get("id"))
-            for instance in one.get("pylog_broker_instances") or []
-            if isinstance(instance, Mapping) and "secured_port" not in instance
-        ]
+        lacks = [str(instance.get("id")) for instance in _instances(one) if "secured_port" not in instance]
         if lacks:
             remedy = "set it: both listeners stand side by side while clients move"
+            if any(((facts.get(name) or {}).get("logins", {})).values()):
+                remedy = (
+                    "stop the datacenter for it: docs/handbook.md, Certificates; its clients log in at their only port"
+                )
             faults.append((f"secured_port of broker {', '.join(lacks)} on {name}", "none", "a port of its own", remedy))
     silent = sorted(name for name, one in facts.items() if one is None)
     if silent:
@@ -217,10 +223,65 @@ def _asked(
         faults.append(("security", f"nothing of {place} runs", "a running cluster", "run site.yml"))
         return Standing(stage=Stage(), steps=steps, faults=tuple(faults))
     if where.strange:
-        return Standing(stage=Stage(), steps=steps, position=where, faults=(*faults, _strange(where)))
+        fault = _other_ensemble(hosts, facts) or _strange(where)
+        return Standing(stage=Stage(), steps=steps, position=where, faults=(*faults, fault))
     turn = next_turn(where, steps, to_open=request.to == TO_OPEN)
     words = f"{place}: {turn.words}"
     return Standing(stage=turn.stage, steps=steps, position=where, turn=turn, faults=tuple(faults), words=words)
+
+
+def _wrong_ports(
+    hosts: Mapping[str, Variables], facts: Mapping[str, Facts | None], request: Request
+) -> list[tuple[str, str, str, str]]:
+    """Return listeners that clients log in to and that would go, and brokers without a listener of the others."""
+    faults = []
+    ports = {
+        (name, str(instance.get("id"))): instance
+        for name, one in hosts.items()
+        if one.get("pylog_security") == SECURED
+        for instance in _instances(one)
+    }
+    for (name, number), instance in ports.items():
+        has_own = "secured_port" in instance
+        ran = (facts.get(name) or {}).get("logins", {}).get(f"pylog-broker@{number}.service", {})
+        for listener, port in ran.items():
+            if listener == (SECURED_LISTENER if has_own else ONLY_LISTENER) and not (
+                has_own and str(instance.get("port")) == str(port)
+            ):
+                continue
+            found = f"{listener} at port {port} logs clients in, and would go"
+            remedy = "put port and secured_port back as they were: both stay after a migration"
+            if listener == ONLY_LISTENER:
+                remedy = "take secured_port out: it is for a datacenter that is open, before its first step"
+            faults.append((f"listener of broker {number} on {name}", found, "the one that clients use", remedy))
+    lacks = {place for place, instance in ports.items() if "secured_port" not in instance}
+    if not request.to and 0 < len(lacks) < len(ports):
+        for name, number in sorted(lacks):
+            wanted = "one for each broker of the datacenter, or for none"
+            remedy = "set it as on the others: clients of one listener do not see brokers without it"
+            faults.append((f"secured_port of broker {number} on {name}", "none", wanted, remedy))
+    return faults
+
+
+def _instances(variables: Variables) -> list[Mapping[str, Any]]:
+    return [one for one in variables.get("pylog_broker_instances") or [] if isinstance(one, Mapping)]
+
+
+def _other_ensemble(
+    hosts: Mapping[str, Variables], facts: Mapping[str, Facts | None]
+) -> tuple[str, str, str, str] | None:
+    """Return why nothing goes on where `zookeeper_encrypted` was changed under servers that are not open; else None."""
+    is_encrypted = _has_encrypted_ensemble(hosts)
+    steps = steps_of(has_open_ensemble=is_encrypted)
+    where = position(processes({name: one for name, one in facts.items() if one is not None}, steps), steps)
+    if where is None or where.strange or not (where.done or where.is_half):
+        return None
+    found = f"{str(is_encrypted).lower()}, while brokers are secured and ZooKeeper runs otherwise"
+    remedy = (
+        f"put it back to {str(not is_encrypted).lower()}; to change it, stop brokers and ZooKeeper servers of the "
+        f"datacenter{'' if is_encrypted else ', after pylog zk open'}, then run site"
+    )
+    return "variable zookeeper_encrypted", found, "as it runs", remedy
 
 
 def processes(facts: Mapping[str, Facts], steps: tuple[Step, ...]) -> list[Process]:

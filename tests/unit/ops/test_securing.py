@@ -185,14 +185,22 @@ def facts(broker: int, server: int, *, has_profile: bool | None = None) -> dict[
     configs = {"pylog-broker@7.service": broker_file(broker), "pylog-zookeeper.service": server_file(server)}
     is_in = stage_at(STEPS, broker).programs == "secured" if has_profile is None else has_profile
     profile = "# For `pylog` run by root on this host.\nproperties: SASL_SSL" if is_in else ""
-    return {"secured": host.secured(configs), "stages": host.stages(configs, profile)}
+    return {
+        "secured": host.secured(configs), "stages": host.stages(configs, profile),
+        "logins": host.login_listeners(configs),
+    }  # fmt: skip
 
 
 def standing(
-    *found: dict[str, Any] | None, to: str = "", security: str = "sasl_ssl", instance: dict[str, Any] = BESIDE
+    *found: dict[str, Any] | None,
+    to: str = "",
+    security: str = "sasl_ssl",
+    instance: dict[str, Any] = BESIDE,
+    is_encrypted: bool = True,
 ) -> Standing:
     names = [f"h{number}" for number in range(1, len(found) + 1)]
-    hosts = {name: {"pylog_security": security, "pylog_broker_instances": [instance]} for name in names}
+    given = {"pylog_security": security, "zookeeper_encrypted": is_encrypted, "pylog_broker_instances": [instance]}
+    hosts = dict.fromkeys(names, given)
     groups = {"all": names, "pylog_broker": names, "pylog_zookeeper": names}
     return standings(hosts, dict(zip(names, found, strict=True)), groups, Request(to=to))["all"]
 
@@ -287,6 +295,63 @@ def test_an_inventory_that_says_open_stops_while_something_is_secured() -> None:
 def test_an_open_datacenter_is_not_secured_by_another_play() -> None:
     assert standing(facts(0, 0), facts(0, 0)).is_switched
     assert standing(facts(LAST, LAST), facts(LAST, LAST), security="none").is_switched
+
+
+def secured_from_the_first(**changes: Any) -> dict[str, Any]:
+    """What preflight reads of a host that was deployed secured, with one port for clients."""
+    configs = {"pylog-broker@7.service": broker_file(LAST, INSTANCE), "pylog-zookeeper.service": server_file(LAST)}
+    configs |= changes
+    return {
+        "secured": host.secured(configs), "logins": host.login_listeners(configs),
+        "stages": host.stages(configs, "# For `pylog` run by root on this host.\nproperties: SASL_SSL"),
+    }  # fmt: skip
+
+
+def test_a_host_says_where_its_clients_log_in() -> None:
+    unit = "pylog-broker@7.service"
+    seen = [host.login_listeners({unit: text}) for text in (broker_file(0), broker_file(13), SECURED_BROKER)]
+    assert seen == [{unit: {}}, {unit: {"secured": 9093}}, {unit: {"client": 9092}}]
+
+
+def test_a_second_port_is_not_for_a_cluster_that_was_secured_from_the_first() -> None:
+    ran = secured_from_the_first()
+    assert standing(ran, ran, instance=INSTANCE).faults == ()
+    for to in ("", "secured", "open"):
+        where, found, _, remedy = standing(ran, ran, to=to).faults[0]
+        assert (where, found) == ("listener of broker 7 on h1", "client at port 9092 logs clients in, and would go")
+        assert remedy.startswith("take secured_port out")
+    [fault, _] = standing(ran, ran, to="open", instance=INSTANCE).faults
+    assert (fault[0], fault[3].partition(":")[0]) == ("secured_port of broker 7 on h1", "stop the datacenter for it")
+
+
+def test_a_second_port_stays_after_a_migration_and_is_not_given_to_the_open_listener() -> None:
+    ran = facts(LAST, LAST)
+    crossed = BESIDE | {"port": 9093, "secured_port": 9094}
+    for instance in (INSTANCE, crossed):
+        found = standing(ran, ran, instance=instance).faults[0]
+        assert found[1] == "secured at port 9093 logs clients in, and would go"
+        assert found[3].startswith("put port and secured_port back")
+    assert standing(ran, ran, instance=BESIDE | {"secured_port": 9094}).faults == ()
+
+
+def test_brokers_of_a_datacenter_have_a_second_port_all_or_none() -> None:
+    hosts: dict[str, dict[str, Any]] = {
+        name: {"pylog_security": "sasl_ssl", "pylog_broker_instances": [instance]}
+        for name, instance in (("h1", BESIDE), ("h2", INSTANCE | {"id": 8}))
+    }
+    groups = {"all": ["h1", "h2"], "pylog_broker": ["h1", "h2"], "pylog_zookeeper": ["h1", "h2"]}
+    for seen in ({}, {"h1": facts(LAST, LAST), "h2": {}}):
+        [fault] = standings(hosts, {"h1": None, "h2": None} | seen, groups, Request())["all"].faults
+        assert fault[0] == "secured_port of broker 8 on h2"
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_zookeeper_is_not_encrypted_or_opened_beside_brokers_that_are_secured(is_encrypted: bool) -> None:
+    ran = secured_from_the_first(**({"pylog-zookeeper.service": server_file(0)} if is_encrypted else {}))
+    for to in ("", "secured", "open"):
+        faults = standing(ran, ran, to=to, instance=INSTANCE, is_encrypted=is_encrypted).faults
+        assert [fault[0] for fault in faults][-1] == "variable zookeeper_encrypted"
+        assert faults[-1][3].startswith(f"put it back to {str(not is_encrypted).lower()}; to change it, stop")
 
 
 def test_two_that_fit_no_step_are_named_and_nothing_happens() -> None:
