@@ -371,7 +371,7 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
     _, packages = run("dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Package}\n")
     code, container = run("systemd-detect-virt", "--container")
     shown = show_units("pylog-*")
-    configs = server_configs(enabled(shown), wanted.get("zookeeper_config", ""))
+    here, stopped = (server_configs(units, wanted.get("zookeeper_config", "")) for units in here_and_stopped(shown))
     return {
         "os": {"id": release.get("ID", ""), "version": release.get("VERSION_ID", ""), "arch": platform.machine()},
         "memory_bytes": int(memory[1]) * 1024,
@@ -386,9 +386,10 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "files": file_states(wanted.get("paths", [])),
         "users": users(),
         "certificates": certificates(),
-        "secured": secured(configs),
-        "logins": login_listeners(configs),
-        "stages": stages(configs, PROFILE.read_text() if PROFILE.is_file() else ""),
+        "secured": secured(here),
+        "stopped": secured(stopped),
+        "logins": login_listeners(here),
+        "stages": stages(here | stopped, PROFILE.read_text() if PROFILE.is_file() else ""),
         # A timer starts with nothing that systemd does not know.
         "settled_units": [
             unit for unit in settled(shown) if unit.endswith(".timer") or not changed_since_start(record_of(unit))
@@ -451,6 +452,16 @@ def enabled(shown: str) -> list[str]:
     return [
         unit["Id"] for unit in _shown(shown) if unit["ActiveState"] == "active" and unit["UnitFileState"] == "enabled"
     ]
+
+
+def here_and_stopped(shown: str) -> tuple[list[str], list[str]]:
+    """Return the units of ``systemctl show`` that start at boot: those that nobody stopped, and those that are stopped.
+
+    One that starts, ends or failed has its part in what its servers do, or will have it in a moment.
+    """
+    found = [unit for unit in _shown(shown) if unit["UnitFileState"] == "enabled"]
+    is_stopped = {unit["Id"]: unit["ActiveState"] == "inactive" for unit in found}
+    return [name for name in is_stopped if not is_stopped[name]], [name for name in is_stopped if is_stopped[name]]
 
 
 def outdated(shown: str) -> list[str]:

@@ -648,6 +648,8 @@ def standings_of(question: Mapping[str, Any]) -> dict[str, Standing]:
         {name: host.facts for name, host in hosts.items()},
         question["groups"],
         Request(to=str(asked.get("to", "")), datacenter=str(asked.get("datacenter", ""))),
+        away=question.get("away", ()),
+        is_repair=bool(question.get("is_repair")),
     )
 
 

@@ -4,7 +4,7 @@ Pure: the variables of hosts, and what preflight read of them, come in.  Everyth
 goes out as plain values; `pylog.ops.migration` has the steps.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,7 +39,10 @@ SECURED_LISTENER, ONLY_LISTENER = "secured", "client"
 """Where clients log in to a broker, which has a second port for that or has not."""
 
 PROFILE = "profile"
+_BROKER = "pylog-broker@"
 _ZOOKEEPER = "pylog-zookeeper.service"
+# Their programs connect to other datacenters too.
+_REACHING = ("pylog_mirror", "pylog_audit", "pylog_probe", "pylog_console")
 
 Variables = Mapping[str, Any]
 Facts = Mapping[str, Any]
@@ -110,7 +113,7 @@ def whom_it_cuts_off(turn: Mapping[str, Any], readings: Mapping[str, Mapping[str
         brokers = {
             f"broker {name} on {host}": answer
             for name, answer in reading["brokers"].items()
-            if f"pylog-broker@{name} on {host}" not in turn["had"]
+            if f"{_BROKER}{name} on {host}" not in turn["had"]
         }
         found += cut_off(needs, brokers, int(reading["now_ms"]), quiet_s)
     return found
@@ -121,6 +124,9 @@ def standings(
     facts: Mapping[str, Facts | None],
     groups: Mapping[str, Iterable[str]],
     request: Request,
+    *,
+    away: Collection[str] = (),
+    is_repair: bool = False,
 ) -> dict[str, Standing]:
     """Return datacenter -> where it stands; one without brokers and ZooKeeper servers is as the inventory says.
 
@@ -129,11 +135,14 @@ def standings(
         facts: host -> what preflight read of it; None where it was not asked.
         groups: name -> hosts.
         request: of `secure.yml`.
+        away: hosts that nobody could ask.
+        is_repair: whether brokers that are stopped count, and nothing is refused.
     """
     servers = {name for group in ("pylog_zookeeper", "pylog_broker") for name in groups.get(group, ()) if name in hosts}
     places: dict[str, list[str]] = {}
     for name in sorted(servers):
         places.setdefault(place_of(hosts[name]), []).append(name)
+    reaching = {name for group in _REACHING for name in groups.get(group, ())}
     ours = {name for group, members in groups.items() if group.startswith("pylog_") for name in members}
     steps = steps_of(has_open_ensemble=True)
     secured = {place_of(one) for name, one in hosts.items() if name in ours and one.get("pylog_security") == SECURED}
@@ -146,8 +155,15 @@ def standings(
         own = Request(to=request.to) if is_asked else Request()
         own_hosts = {name: hosts[name] for name in members}
         own_facts = {name: facts.get(name) for name in members}
-        stood = _standing(place, own_hosts, own_facts, own)
-        found[place] = replace(stood, faults=(*_wrong_ports(own_hosts, own_facts, own), *stood.faults))
+        stood = _standing(place, own_hosts, own_facts, own, is_repair=is_repair)
+        if is_repair:
+            words = "; ".join((*(fault[1] for fault in stood.faults), *filter(None, [stood.words])))
+            found[place] = replace(stood, faults=(), words=words)
+            continue
+        more = _wrong_ports(own_hosts, own_facts, own)
+        if any(facts.get(name) is not None and (name in reaching or place_of(hosts[name]) == place) for name in hosts):
+            more += _unasked(place, own_hosts, own_facts, away)
+        found[place] = replace(stood, faults=(*more, *stood.faults))
     is_under_way = any(one.words for one in found.values())
     # While one datacenter migrates, those that wait for their turn stay as they are.
     return {
@@ -157,16 +173,25 @@ def standings(
 
 
 def _standing(
-    place: str, hosts: Mapping[str, Variables], facts: Mapping[str, Facts | None], request: Request
+    place: str,
+    hosts: Mapping[str, Variables],
+    facts: Mapping[str, Facts | None],
+    request: Request,
+    *,
+    is_repair: bool = False,
 ) -> Standing:
     steps = steps_of(has_open_ensemble=not _has_encrypted_ensemble(hosts))
     wants_secured = any(one.get("pylog_security") == SECURED for one in hosts.values())
     end = len(steps) if wants_secured else 0
     at_end = Standing(stage=stage_at(steps, end), steps=steps)
-    ran = processes({name: one for name, one in facts.items() if one is not None}, steps)
-    where = position(ran, steps)
+    known = {name: one for name, one in facts.items() if one is not None}
+    ran = processes(known, steps, with_stopped=is_repair)
+    # What ZooKeeper servers have in a repair may be new.
+    where = position([one for one in ran if not (is_repair and one.name.startswith("pylog-zookeeper"))], steps)
     if request.to:
         return _asked(place, hosts, facts, request, steps, where)
+    if where is not None and not is_repair and (unproven := _stopped_between(known, steps)):
+        return Standing(stage=at_end.stage, steps=steps, position=where, faults=(unproven,))
     if where is None or (not where.strange and not where.is_half and where.done <= end <= where.latest):
         return at_end
     if where.strange and (fault := _other_ensemble(hosts, facts)):
@@ -225,6 +250,8 @@ def _asked(
     if where.strange:
         fault = _other_ensemble(hosts, facts) or _strange(where)
         return Standing(stage=Stage(), steps=steps, position=where, faults=(*faults, fault))
+    if unproven := _stopped_between({name: one for name, one in facts.items() if one is not None}, steps):
+        faults.append(unproven)
     turn = next_turn(where, steps, to_open=request.to == TO_OPEN)
     words = f"{place}: {turn.words}"
     return Standing(stage=turn.stage, steps=steps, position=where, turn=turn, faults=tuple(faults), words=words)
@@ -243,7 +270,7 @@ def _wrong_ports(
     }
     for (name, number), instance in ports.items():
         has_own = "secured_port" in instance
-        ran = (facts.get(name) or {}).get("logins", {}).get(f"pylog-broker@{number}.service", {})
+        ran = (facts.get(name) or {}).get("logins", {}).get(f"{_BROKER}{number}.service", {})
         for listener, port in ran.items():
             if listener == (SECURED_LISTENER if has_own else ONLY_LISTENER) and not (
                 has_own and str(instance.get("port")) == str(port)
@@ -284,13 +311,46 @@ def _other_ensemble(
     return "variable zookeeper_encrypted", found, "as it runs", remedy
 
 
-def processes(facts: Mapping[str, Facts], steps: tuple[Step, ...]) -> list[Process]:
-    """Return what the servers that run, and the profiles for operators, say of the stage."""
+def _unasked(
+    place: str, hosts: Mapping[str, Variables], facts: Mapping[str, Facts | None], away: Collection[str]
+) -> list[tuple[str, str, str, str]]:
+    """Return what is said where a --limit leaves out all brokers of a datacenter that may migrate."""
+    brokers = [
+        name
+        for name, one in hosts.items()
+        if one.get("pylog_security") == SECURED and any("secured_port" in instance for instance in _instances(one))
+    ]
+    is_known = any(unit.startswith(_BROKER) for one in facts.values() if one for unit in one.get("secured", {}))
+    if is_known or all(facts[name] is not None or name in away for name in brokers):
+        return []
+    remedy = f"add one of {', '.join(brokers)} to --limit"
+    return [("security", f"no broker of {place} asked", "one that says where it stands", remedy)]
+
+
+def _stopped_between(facts: Mapping[str, Facts], steps: tuple[Step, ...]) -> tuple[str, str, str, str] | None:
+    """Return what is said of brokers that were stopped half way where no broker runs; else None."""
+    if any(unit.startswith(_BROKER) for one in facts.values() for unit in one.get("secured", {})):
+        return None
+    names = [
+        one.name
+        for one in processes(facts, steps, with_stopped=True)
+        if one.name.startswith(_BROKER) and not fitting(one, steps) & {0, len(steps)}
+    ]
+    if not names:
+        return None
+    found = f"{', '.join(names)}: stopped between two steps, while ZooKeeper runs"
+    remedy = "start the brokers; or stop the ZooKeeper servers too, and begin anew by site.yml"
+    return "security", found, "brokers that run", remedy
+
+
+def processes(facts: Mapping[str, Facts], steps: tuple[Step, ...], *, with_stopped: bool = False) -> list[Process]:
+    """Return what the servers that run, those that are stopped too if asked for, and profiles say of the stage."""
     ends = {is_secured: asdict(stage_at(steps, len(steps) if is_secured else 0)) for is_secured in (False, True)}
-    found = []
+    found: list[Process] = []
     for host, one in sorted(facts.items()):
         texts, before = one.get("stages", {}), len(found)
-        for unit, is_secured in sorted(one.get("secured", {}).items()):
+        ends_of = {**one.get("secured", {}), **(one.get("stopped", {}) if with_stopped else {})}
+        for unit, is_secured in sorted(ends_of.items()):
             facets = ENSEMBLE_FACETS if unit == _ZOOKEEPER else BROKER_FACETS
             end = ends[is_secured]
             if unit == _ZOOKEEPER and is_secured:

@@ -288,6 +288,18 @@ def test_units_that_run_and_start_at_boot_are_told_from_those_that_a_timer_start
     assert host.enabled(shown) == ["pylog-ship.service"]
 
 
+def test_a_server_that_starts_ends_or_failed_is_none_that_was_stopped() -> None:
+    states = ("active", "activating", "deactivating", "failed", "inactive")
+    shown = "\n\n".join(
+        f"Id=pylog-broker@{number}.service\nActiveState={state}\nUnitFileState=enabled"
+        for number, state in enumerate(states)
+    )
+    shown += "\n\nId=pylog-broker@9.service\nActiveState=failed\nUnitFileState=disabled\n"
+    here, stopped = host.here_and_stopped(shown)
+    assert here == [f"pylog-broker@{number}.service" for number in range(4)]
+    assert stopped == ["pylog-broker@4.service"]
+
+
 def test_addresses_are_those_of_every_link() -> None:
     text = '[{"addr_info": [{"local": "10.0.0.2"}, {"local": "fd00::2"}]}, {"addr_info": [{}]}, {}]'
     assert host.addresses(text) == ["10.0.0.2", "fd00::2"]

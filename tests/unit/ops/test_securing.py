@@ -340,8 +340,9 @@ def test_brokers_of_a_datacenter_have_a_second_port_all_or_none() -> None:
         for name, instance in (("h1", BESIDE), ("h2", INSTANCE | {"id": 8}))
     }
     groups = {"all": ["h1", "h2"], "pylog_broker": ["h1", "h2"], "pylog_zookeeper": ["h1", "h2"]}
-    for seen in ({}, {"h1": facts(LAST, LAST), "h2": {}}):
-        [fault] = standings(hosts, {"h1": None, "h2": None} | seen, groups, Request())["all"].faults
+    unasked: dict[str, dict[str, Any] | None] = {"h1": None, "h2": None}
+    for seen in (unasked, {"h1": facts(LAST, LAST), "h2": {}}):
+        [fault] = standings(hosts, seen, groups, Request())["all"].faults
         assert fault[0] == "secured_port of broker 8 on h2"
 
 
@@ -352,6 +353,63 @@ def test_zookeeper_is_not_encrypted_or_opened_beside_brokers_that_are_secured(is
         faults = standing(ran, ran, to=to, instance=INSTANCE, is_encrypted=is_encrypted).faults
         assert [fault[0] for fault in faults][-1] == "variable zookeeper_encrypted"
         assert faults[-1][3].startswith(f"put it back to {str(not is_encrypted).lower()}; to change it, stop")
+
+
+def stopped(broker: int, server: int | None) -> dict[str, Any]:
+    """What preflight reads of a host whose broker was stopped after so many steps, its server too where None."""
+    found = facts(broker, server or 0)
+    ends = {name: found["secured"].pop(name) for name in [*found["secured"]] if "broker" in name or server is None}
+    return found | {"stopped": ends, "logins": {}}
+
+
+@pytest.mark.parametrize("done", [6, 12])
+def test_brokers_that_are_stopped_between_two_steps_stop_every_play(done: int) -> None:
+    for to in ("", "secured", "open"):
+        [fault] = standing(stopped(done, done), stopped(done, done), to=to).faults
+        assert fault[1] == "pylog-broker@7 on h1, pylog-broker@7 on h2: stopped between two steps, while ZooKeeper runs"
+    assert standing(facts(done, done), stopped(done, done)).faults == ()
+
+
+def test_a_datacenter_that_was_stopped_as_a_whole_is_as_the_inventory_says() -> None:
+    for security, end in (("none", 0), ("sasl_ssl", LAST)):
+        found = standing(stopped(9, None), stopped(9, None), security=security)
+        assert (found.stage, found.faults) == (stage_at(STEPS, end), ())
+    assert standing(stopped(LAST, LAST), stopped(LAST, LAST)).faults == ()
+
+
+def test_a_repair_takes_the_stage_of_brokers_that_are_stopped() -> None:
+    hosts: dict[str, dict[str, Any]] = {
+        name: {"pylog_security": "sasl_ssl", "pylog_broker_instances": [BESIDE]} for name in ("h1", "h2")
+    }
+    groups = {"all": ["h1", "h2"], "pylog_broker": ["h1", "h2"], "pylog_zookeeper": ["h1", "h2"]}
+    for done, behind in ((9, 9), (9, 8)):
+        seen = {"h1": stopped(done, None), "h2": stopped(behind, None)}
+        found = standings(hosts, seen, groups, Request(), is_repair=True)["all"]
+        assert (found.stage, found.faults) == (stage_at(STEPS, behind), ())
+        assert f"after step {behind}" in found.words or "half done" in found.words
+
+
+def test_a_limit_without_a_broker_of_the_datacenter_is_refused() -> None:
+    live = {"pylog_security": "sasl_ssl", "pylog_datacenter": "live"}
+    hosts: dict[str, dict[str, Any]] = {
+        "h1": live | {"pylog_broker_instances": [BESIDE]}, "h2": live | {"pylog_broker_instances": [BESIDE]},
+        "mirror1": {"pylog_datacenter": "offline"}, "ship1": {"pylog_datacenter": "offline"}, "ship2": live,
+    }  # fmt: skip
+    groups = {
+        "all": [*hosts], "pylog_broker": ["h1", "h2"], "pylog_zookeeper": ["h1", "h2"], "pylog_mirror": ["mirror1"],
+        "pylog_ship": ["ship1", "ship2"],
+    }  # fmt: skip
+
+    def fault(*asked: str, away: tuple[str, ...] = ()) -> str:
+        brokers = {name: facts(9, 9) for name in ("h1", "h2")}
+        seen = {name: brokers.get(name, {}) if name in asked else None for name in hosts}
+        faults = standings(hosts, seen, groups, Request(), away=away)["live"].faults
+        return faults[0][3] if faults else ""
+
+    assert fault("mirror1") == fault("ship2") == "add one of h1, h2 to --limit"
+    assert fault() == fault("ship1") == fault("ship2", "h1") == fault("mirror1", away=("h1", "h2")) == ""
+    hosts |= {name: live | {"pylog_broker_instances": [INSTANCE]} for name in ("h1", "h2")}
+    assert fault("ship2") == ""
 
 
 def test_two_that_fit_no_step_are_named_and_nothing_happens() -> None:
