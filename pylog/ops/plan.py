@@ -36,6 +36,7 @@ NOTHING, FAILED, CHANGES, BLOCKED, STALE = 0, 1, 2, 3, 4
 # The task of the roles whose answer is the plan of restarts.
 _DECISION = "Decide which"
 _OUTAGES = "what each restart takes from clients"
+# Ends the name of preflight's task, before which the report puts the role's.
 _READING = "Read the host"
 _MAX_SUBJECT = 60
 _MAX_OUTAGES = 20
@@ -119,7 +120,7 @@ def summary(run: Mapping[str, Any]) -> dict[str, Any]:
                     found["outages"] += outages_of(result, host)
                 elif standings := result.get("ansible_facts", {}).get("__preflight_standings"):
                     found["security"] = standings
-                elif name == _READING:
+                elif name.endswith(_READING):
                     readings[host] = result.get("answer", {})
                 elif changes := [asdict(change) for change in changes_of(name, result)]:
                     hosts.setdefault(host, []).extend(changes)
@@ -143,12 +144,15 @@ def programs_of(host: str, reading: Mapping[str, Any], found: Mapping[str, Any])
     mine = [step for step in found["restarts"] if step["host"] == host]
     if any("release" in step.get("kinds", ()) for step in mine):
         changed.add("/opt/pylog/current")  # moves in the step
+    files = reading.get("files", {})
+    # What lies below a link changes with it, and below a directory nothing does.
+    links = tuple(f"{one}/" for one in changed if one and not files.get(one, "").startswith("directory"))
     gated = {step["unit"] for step in mine}
     for unit, paths in reading.get("started_with", {}).items():
-        causes = [path for path in paths if any(path == one or path.startswith(f"{one}/") for one in changed)]
+        causes = [path for path in paths if path in changed or path.startswith(links)]
         if causes and unit not in gated | changed:
             yield Change(task=f"Start again: {', '.join(causes)}", subject=unit)
-    for path in sorted(changed - reading.get("files", {}).keys()):
+    for path in sorted(changed - files.keys()):
         if unit := unit_started_by(path, changed):
             yield Change(task="Start", subject=unit)
 
@@ -207,7 +211,7 @@ def failures(run: Mapping[str, Any]) -> Iterator[str]:
     for play in run["plays"]:
         for task in play["tasks"]:
             # Hosts that could not be read are in preflight's table, which follows.
-            for host, result in task["hosts"].items() if task["task"]["name"] != _READING else ():
+            for host, result in task["hosts"].items() if not task["task"]["name"].endswith(_READING) else ():
                 if result.get("failed") or result.get("unreachable"):
                     yield f"{host}: {task['task']['name']}: {result.get('msg') or result.get('stderr', '')}"
 

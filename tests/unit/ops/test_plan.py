@@ -1,12 +1,18 @@
 """The plan that follows from what `site` in check mode reported."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pylog.ops.plan import differences, failures, lines, summary
 
+PREFLIGHT = Path(__file__).resolve().parents[3] / "roles" / "preflight" / "tasks" / "main.yml"
+[READ] = (task["name"] for task in yaml.safe_load(PREFLIGHT.read_text()) if "pylog_host" in task)
+READING_TASK = f"preflight : {READ}"
+"""As the report has it: the role's name, then the task's."""
 GONE = "approved, and would not happen"
 CONFIG = "/etc/pylog/broker-1.yml"
 STEP = {"host": "h1", "unit": "pylog-broker@1.service", "action": "restart", "reasons": [f"{CONFIG} aa, wanted bb"]}
@@ -83,6 +89,12 @@ def test_a_stale_plan_is_named_with_what_differs(now: dict[str, Any], said: list
     assert all("h1" in one or "h2" in one for one in found)
 
 
+def test_a_host_that_could_not_be_read_is_left_to_the_table() -> None:
+    table = {"failed": True, "msg": "host  check\nh1    login"}
+    tasks = {READING_TASK: {"h1": {"unreachable": True, "msg": "no"}}, "preflight : Stop": {"h2": table}}
+    assert list(failures(run(**tasks))) == [f"h2: preflight : Stop: {table['msg']}"]
+
+
 @pytest.mark.parametrize("result", [{"failed": True, "msg": "no"}, {"unreachable": True, "msg": "no"}])
 def test_a_failed_check_names_host_and_task(result: dict[str, Any]) -> None:
     assert list(failures(run(Write={"h1": result}))) == ["h1: Write: no"]
@@ -90,18 +102,21 @@ def test_a_failed_check_names_host_and_task(result: dict[str, Any]) -> None:
 
 SHIP = "pylog-ship.service"
 READING = {
-    "files": {"/etc/systemd/system/pylog-ship.service": "a", "/etc/pylog/audit.yml": "b", "/opt/pylog/current": "c"},
+    "files": {
+        "/etc/systemd/system/pylog-ship.service": "a", "/etc/pylog/audit.yml": "b",
+        "/opt/pylog/current": "link releases/c", "/etc/pylog": "directory 0755 root root",
+    },
     "started_with": {
         SHIP: ["/etc/systemd/system/pylog-ship.service", "/opt/pylog/current/requirements.lock"],
         "pylog-audit.service": ["/etc/pylog/audit.yml", "/opt/pylog/current/requirements.lock"],
         "pylog-broker@1.service": [CONFIG, "/opt/pylog/current/requirements.lock"],
     },
-}
+}  # fmt: skip
 
 
 def planned(*changes: str, step: dict[str, Any] | None = None) -> list[str]:
     """Return the programs that start, when these files change on a host."""
-    tasks: dict[str, dict[str, Any]] = {"Read_the_host": {"h1": {"answer": READING}}}
+    tasks: dict[str, dict[str, Any]] = {READING_TASK: {"h1": {"answer": READING}}}
     tasks["Write"] = {"h1": {"changed": True, "results": [{"changed": True, "dest": one} for one in changes]}}
     tasks["Decide_which_brokers_restart"] = {"h1": decided(*([step] if step else []))}
     return [change["subject"] for change in summary(run(**tasks))["hosts"].get("h1", [])][len(changes) :]
@@ -110,6 +125,8 @@ def planned(*changes: str, step: dict[str, Any] | None = None) -> list[str]:
 def test_f13_a_program_whose_files_change_is_planned_to_start_again() -> None:
     assert planned("/etc/pylog/audit.yml") == ["pylog-audit.service"]
     assert planned("/etc/cron.d/pylog-retention") == []
+    assert planned("/etc/pylog") == [], "the mode of a directory is no program's matter"
+    assert planned("") == [], "a task that names no file"
     assert planned("/opt/pylog/current") == [SHIP, "pylog-audit.service", "pylog-broker@1.service"]
     assert planned("/etc/pylog/audit.yml", "pylog-audit.service") == [], "its own task says so already"
 
