@@ -15,6 +15,9 @@ checked before its first installation has nothing else::
 ``brokers``, ``zookeeper``, ``ensemble`` and ``steady`` wait until all is well when told how long.
 """
 
+# Preflight refuses old Pythons, and can say so only if this file loads on them.
+from __future__ import annotations
+
 import contextlib
 import grp
 import hashlib

@@ -109,6 +109,7 @@ class Host:
     Attributes:
         unreadable: variables that could not be templated, and why; they are not among `variables`.
         failure: why it could not be read; empty where it was, or where nobody asked.
+        is_unreachable: whether that is because nobody could log in.
         read_ms: the control machine's time before it asked the host, and when it had the answer.
     """
 
@@ -117,6 +118,7 @@ class Host:
     facts: Mapping[str, Any] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
     failure: str = ""
+    is_unreachable: bool = False
     read_ms: tuple[int, int] = (0, 0)
 
     @property
@@ -846,8 +848,11 @@ def check_hosts(
     findings = [*clocks(asked), *ensemble_changes(hosts, groups)]
     for host in hosts:
         if host.failure:
-            remedy = "correct how it is reached, or leave it out: -e away=HOST"
-            findings.append(Finding(host.name, "login", host.failure, "an answer of its Python", remedy))
+            check, remedy = "reading", "correct its sudo and its python3 (a traceback is a fault of pylog)"
+            if host.is_unreachable:
+                check, remedy = "login", "correct how it is reached"
+            remedy += ", or leave it out: -e away=HOST"
+            findings.append(Finding(host.name, check, host.failure, "an answer of its Python", remedy))
     for host in asked:
         findings += [*system(host), *memory(host, groups), *ports(host, groups, specs), *disks(host)]
         findings += [*own_name(host, groups), *strays(host, groups), *secrets(host, groups)]
@@ -1034,6 +1039,7 @@ def host_of(name: str, variables: Mapping[str, Any]) -> Host:
         facts=reading.get("answer"),
         unreadable=unreadable,
         failure="" if "answer" in reading else failure_of(reading),
+        is_unreachable=bool(reading.get("unreachable")),
         read_ms=(int(reading.get("asked_ms", 0)), int(reading.get("answered_ms", 0))),
     )
 

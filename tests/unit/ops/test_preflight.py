@@ -16,6 +16,7 @@ from pylog.ops.preflight import (
     clocks,
     failure_of,
     group_files,
+    host_of,
     load_specs,
     table,
     verdict,
@@ -344,3 +345,18 @@ def test_a_host_that_was_not_read_says_why_on_one_line() -> None:
     assert failure_of({"unreachable": True, "msg": "ssh: connect to\n  host h1"}) == "ssh: connect to host h1"
     crashed = {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback\nSyntaxError: invalid syntax\n"}
     assert failure_of(crashed) == "Traceback SyntaxError: invalid syntax"
+
+
+@pytest.mark.parametrize(
+    ("reading", "check", "remedy"),
+    [
+        ({"unreachable": True, "msg": "no route"}, "login", "correct how it is reached"),
+        ({"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback"}, "reading", "sudo and its python3"),
+    ],
+)
+def test_a_host_that_fails_while_it_is_read_is_told_from_one_that_is_not_reached(
+    reading: dict[str, Any], check: str, remedy: str
+) -> None:
+    host = host_of("h1", variables(1) | {"__preflight_reading": reading})
+    [found] = check_hosts([host], GROUPS, SPECS)
+    assert (found.check, remedy in found.remedy, "-e away=HOST" in found.remedy) == (check, True, True)

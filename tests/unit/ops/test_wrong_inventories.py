@@ -455,11 +455,11 @@ def test_hosts_that_cannot_be_read_have_rows_beside_all_others_and_no_host_is_to
     )
     assert done.returncode != 0
     rows = [re.split(r"\s{2,}", line.strip()) for line in done.stdout.splitlines()]
-    logins = {row[0]: row[2] for row in rows if row[1:2] == ["login"]}
-    assert logins.keys() == {"h1", "h3", "h4"}
-    assert "Connection refused" in logins["h1"]
-    assert "incorrect password" in logins["h3"]
-    assert "/nonexistent/python3" in logins["h4"]
+    found = {(row[0], row[1]): row[2] for row in rows if row[1:2] in (["login"], ["reading"])}
+    assert found.keys() == {("h1", "login"), ("h3", "reading"), ("h4", "reading")}
+    assert "Connection refused" in found["h1", "login"]
+    assert "incorrect password" in found["h3", "reading"]
+    assert "/nonexistent/python3" in found["h4", "reading"]
     assert {("all", "size of the ensemble"), ("h2", "variable zookeeper_id")} <= {tuple(row[:2]) for row in rows}
     assert "TASK [tuning" not in done.stdout
     assert len(re.findall(r"^h\d +: ok=\d+ +changed=0 ", done.stdout, re.MULTILINE)) == len(hosts)
