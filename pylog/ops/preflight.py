@@ -472,17 +472,24 @@ def system(host: Host) -> Iterator[Finding]:
         found, wanted = (".".join(map(str, version)) for version in (facts["python"], MIN_PYTHON))
         remedy = "install the distribution's python3, and set no other ansible_python_interpreter"
         yield Finding(host.name, "Python", found, f"at least {wanted}", remedy)
-    for directory, free in facts["free_bytes"].items():
-        if free < MIN_FREE_BYTES:
-            remedy = "free some: a run would end half way"
-            found, wanted = (f"{size >> 20} MiB free" for size in (free, MIN_FREE_BYTES))
-            yield Finding(host.name, f"disk of {directory}", found, f"at least {wanted}", remedy)
     if facts["init"] != "systemd":
         yield Finding(host.name, "init", facts["init"], "systemd", "boot the host with systemd")
     for name, known in facts["resolved"].items():
         if not known:
             remedy = "add it to DNS or /etc/hosts, or set pylog_address"
             yield Finding(host.name, "name resolution", f"{name} unknown", "an address", remedy)
+
+
+def full_disks(host: Host) -> Iterator[Finding]:
+    """Find file systems without the room that an installation takes."""
+    free_bytes = dict((host.facts or {}).get("free_bytes", {}))
+    if "/opt/pylog" in (host.facts or {}).get("files", {}) and {"/opt", "/var/lib"} <= free_bytes.keys():
+        free_bytes.pop("/", None)  # the first installation alone puts packages there
+    for directory, free in free_bytes.items():
+        if free < MIN_FREE_BYTES:
+            remedy = "free some: an installation would end half way"
+            found, wanted = (f"{size >> 20} MiB free" for size in (free, MIN_FREE_BYTES))
+            yield Finding(host.name, f"disk of {directory}", found, f"at least {wanted}", remedy)
 
 
 def memory(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -590,12 +597,34 @@ def probed(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterat
     brokers, probes = ({*groups.get(group, ())} for group in (BROKER_GROUP, PROBE_GROUP))
     hosts = list(hosts)
     datacenters = {host.datacenter for host in hosts if host.name in brokers}
+    measured = {str(host.variables.get("probe_datacenter") or host.datacenter) for host in hosts if host.name in probes}
     if groups.get(MONITORING_GROUP):
-        for datacenter in sorted(datacenters - {host.datacenter for host in hosts if host.name in probes}):
+        for datacenter in sorted(datacenters - measured):
             remedy = (
                 f"put one of its hosts into {PROBE_GROUP}: the alerts of canary, lag and ZooKeeper read what it tells"
             )
             yield Finding(datacenter, "probe", f"no host in {PROBE_GROUP}", "one", remedy)
+
+
+def has_brokers(host: Host) -> bool:
+    """Say whether brokers are installed on *host*, running or not."""
+    return any(re.fullmatch(r"/etc/pylog/broker-\d+\.yml", path) for path in (host.facts or {}).get("files", {}))
+
+
+def shortages(
+    hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], *, is_repair: bool
+) -> Iterator[tuple[Finding, bool]]:
+    """Find what an installation needs, each with whether it stops this run.
+
+    It stops none where brokers are installed: they run without it, and a restart, a move of partitions to other hosts
+    or another disk may be what helps them.
+    """
+    hosts = list(hosts)
+    installed = {host.datacenter for host in hosts if has_brokers(host)}
+    for finding in probed(hosts, groups):
+        yield finding, not is_repair and finding.host not in installed
+    for host in hosts:
+        yield from ((finding, not has_brokers(host)) for finding in full_disks(host))
 
 
 def readable(host: Host) -> Iterator[Finding]:
@@ -881,8 +910,8 @@ def absent(away: Collection[str], hosts: Collection[Host], groups: Mapping[str, 
 def notes(question: Mapping[str, Any]) -> list[Finding]:
     """Return rows that stop nobody.
 
-    These are hosts that are away, judged by the inventory alone, short secrets in use, and, in a repair, backups that
-    are not encrypted.
+    These are hosts that are away, judged by the inventory alone, short secrets in use, what brokers that are installed
+    lack of `shortages`, and, in a repair, backups that are not encrypted.
     """
     remedy = "once it is back, run again without -e away"
     known = set(question.get("away", ())) & question["hosts"].keys()
@@ -895,7 +924,10 @@ def notes(question: Mapping[str, Any]) -> list[Finding]:
         for place, one in standings_of(question).items()
         if one.words and not one.faults
     ]
-    return rows + ([*open_backups(hosts, question["groups"])] if question.get("is_repair") else [])
+    is_repair = bool(question.get("is_repair"))
+    lacking = shortages(hosts, question["groups"], is_repair=is_repair)
+    rows += [finding for finding, is_stopping in lacking if not is_stopping]
+    return rows + ([*open_backups(hosts, question["groups"])] if is_repair else [])
 
 
 def open_pages(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
@@ -1073,15 +1105,16 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
     now = dt.datetime.fromtimestamp(int(question.get("now_ms", 0)) / 1000, dt.UTC)
     named = {host.name: host for host in hosts}
     around += [*half_secured(hosts, groups), *passwords(named, groups), *authority(hosts, now)]
-    around += probed(hosts, groups)
-    if not question.get("is_repair"):
+    is_repair = bool(question.get("is_repair"))
+    around += [finding for finding, is_stopping in shortages(hosts, groups, is_repair=is_repair) if is_stopping]
+    if not is_repair:
         around += open_backups(hosts, groups)
     for host in hosts:
         around += [*certificates(host, named, groups, now), *open_pages(host, groups)]
         if host.name in groups.get(CONNECT_GROUP, ()):
             around += connectors(host)
     around += shared_workers(hosts, groups)
-    if not question.get("is_repair"):
+    if not is_repair:
         around += jars(hosts, groups, roles.parent)
     found = standings_of(question)
     around += unfinished(found, question)

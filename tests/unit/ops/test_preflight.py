@@ -18,6 +18,7 @@ from pylog.ops.preflight import (
     group_files,
     host_of,
     load_specs,
+    probed,
     table,
     verdict,
 )
@@ -360,3 +361,13 @@ def test_a_host_that_fails_while_it_is_read_is_told_from_one_that_is_not_reached
     host = host_of("h1", variables(1) | {"__preflight_reading": reading})
     [found] = check_hosts([host], GROUPS, SPECS)
     assert (found.check, remedy in found.remedy, "-e away=HOST" in found.remedy) == (check, True, True)
+
+
+def test_a_probe_counts_for_the_datacenter_that_it_measures() -> None:
+    hosts = [
+        Host(name="h1", variables={"pylog_datacenter": "a"}),
+        Host(name="h2", variables={"pylog_datacenter": "b", "probe_datacenter": "a"}),
+    ]
+    groups = {"pylog_monitoring": ["h2"], "pylog_broker": ["h1"], "pylog_probe": ["h2"]}
+    assert list(probed(hosts, groups)) == []
+    assert [found.host for found in probed(hosts, {**groups, "pylog_broker": ["h2"]})] == ["b"]

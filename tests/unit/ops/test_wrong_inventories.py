@@ -343,6 +343,37 @@ def test_only_a_secured_cluster_needs_keys_of_backups() -> None:
     assert all("vault is shut" in line for line in judged(question)), "what cannot be read has a row of its own"
 
 
+WATCHED = group("pylog_monitoring", ["h1"])
+INSTALLED = says("files", {"/opt/pylog": "directory", "/etc/pylog/broker-2.yml": "a"})
+
+
+@pytest.mark.parametrize("change", [INSTALLED, lambda question: question.update(is_repair=True)])
+def test_a_missing_probe_does_not_stop_who_mends_a_cluster(change: Callable[[Question], None]) -> None:
+    question = good()
+    WATCHED(question)
+    assert (len(judged(question)), notes(question)) == (1, [])
+    change(question)
+    assert judged(question) == []
+    assert [(found.host, found.check) for found in notes(question)] == [("all", "probe")]
+
+
+def test_a_full_disk_does_not_stop_who_takes_partitions_from_a_broker() -> None:
+    question = good()
+    both(says("free_bytes", {"/": 100 << 20}), INSTALLED)(question)
+    assert judged(question) == []
+    assert [(found.host, found.check) for found in notes(question)] == [("h2", "disk of /")]
+
+
+def test_the_root_counts_until_packages_are_installed_where_it_carries_nothing_else() -> None:
+    question = good()
+    says("free_bytes", {"/": 1, "/opt": 8 << 30, "/var/lib": 8 << 30})(question)
+    assert ["disk of /" in line for line in judged(question)] == [True]
+    says("files", {"/opt/pylog": "directory"})(question)
+    assert (judged(question), notes(question)) == ([], [])
+    says("free_bytes", {"/": 1, "/opt": 8 << 30})(question)
+    assert ["disk of /" in line for line in judged(question)] == [True]
+
+
 def test_jars_are_looked_at_once_and_one_with_another_checksum_is_named(tmp_path: Path) -> None:
     content = b"not really a jar"
     good_hash = hashlib.sha256(content).hexdigest()
