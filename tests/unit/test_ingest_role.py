@@ -1,0 +1,59 @@
+"""Whom the role `ingest` asks on other hosts, by Ansible itself; a host that must not be asked cannot be reached."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLE = ROOT / "roles" / "ingest"
+GONE = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_connection": "ssh"}
+GROUPS = {"pylog_broker": ["live1", "live2"], "pylog_spark_worker": ["spark1", "spark2"]}
+GIVEN = {
+    "ingest_datacenter": "live",
+    "users_passwords": {"pylog-ingest": "secret"},
+    "__preflight_logins": ["live"],
+    "__preflight_addresses": {"brokers": {"live1": ["192.0.2.1:9092"], "live2": ["192.0.2.2:9092"]}},
+    "__preflight_host": {"files": {}},
+}
+
+
+def run(
+    directory: Path, tasks: list[dict[str, Any]], gone: str, *, on: str = "spark1", **given: Any
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and result of each task on one host, in check mode and with *gone* out of reach; all must pass."""
+    names = [name for members in GROUPS.values() for name in members]
+    hosts = {name: GONE if name == gone else {"ansible_connection": "local"} for name in names}
+    children: dict[str, Any] = {name: {"hosts": {one: {} for one in members}} for name, members in GROUPS.items()}
+    children["live"] = {"hosts": {one: {} for one in GROUPS["pylog_broker"]}}
+    inventory = {"all": {"hosts": hosts, "children": children, "vars": {"ansible_python_interpreter": sys.executable}}}
+    parts = [str(ROLE / part / "main.yml") for part in ("defaults", "vars")]
+    play = {"hosts": on, "gather_facts": False, "become": False, "vars_files": parts, "tasks": tasks}
+    (directory / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    (directory / "play.yml").write_text(yaml.safe_dump([play]))
+    (directory / "vars.json").write_text(json.dumps(GIVEN | given))
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "--inventory", str(directory / "hosts.yml")]
+    command += [str(directory / "play.yml"), "--check", "-e", f"@{directory / 'vars.json'}"]
+    reports = {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json", "ANSIBLE_ROLES_PATH": str(ROOT / "roles")}
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | reports | {"NO_COLOR": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for task in json.loads(done.stdout[done.stdout.index("{") :])["plays"][0]["tasks"]:
+        for result in task["hosts"].values():
+            yield task["task"]["name"], result
+
+
+def test_a_worker_that_is_away_is_asked_nothing(tmp_path: Path) -> None:
+    shared = [task for task in yaml.safe_load((ROLE / "tasks" / "shared.yml").read_text()) if "loop" in task]
+    lacking = {"name": "Lacking", "ansible.builtin.debug": {"msg": "{{ __ingest_lacking }}"}}
+    found = dict(run(tmp_path, [*shared, lacking], "spark2", on="live1", away="spark2"))
+    assert found["Lacking"]["msg"] == ["spark1"]
+    asked = [[one["item"] for one in result["results"]] for result in found.values() if "results" in result]
+    assert asked == [["spark1"]] * 2
