@@ -57,3 +57,24 @@ def test_a_worker_that_is_away_is_asked_nothing(tmp_path: Path) -> None:
     assert found["Lacking"]["msg"] == ["spark1"]
     asked = [[one["item"] for one in result["results"]] for result in found.values() if "results" in result]
     assert asked == [["spark1"]] * 2
+
+
+APPLY = {
+    "name": "Topics",
+    "ansible.builtin.include_role": {"name": "ingest", "tasks_from": "topics", "rolespec_validate": False},
+}
+
+
+@pytest.mark.parametrize("gone", ["spark1", "live1"])
+def test_topics_are_made_where_a_broker_has_the_login_for_it(tmp_path: Path, gone: str) -> None:
+    away = {"away": gone} if gone == "live1" else {}
+    found = dict(run(tmp_path, [APPLY], gone, **away))
+    [command] = (result["cmd"] for name, result in found.items() if name.endswith("with what is wanted"))
+    assert command.split()[0] == "/opt/pylog/current/bin/pylog"
+    assert "192.0.2.1:9092,192.0.2.2:9092" in command
+
+
+def test_topics_of_brokers_that_no_host_has_are_made_by_the_jobs_own_command(tmp_path: Path) -> None:
+    found = dict(run(tmp_path, [APPLY], "live1", ingest_datacenter="spark", ingest_bootstrap="kafka:9092"))
+    [command] = (result["cmd"] for name, result in found.items() if name.endswith("with what is wanted"))
+    assert command.split()[0] == "/opt/pylog/spark/current/bin/pylog"
