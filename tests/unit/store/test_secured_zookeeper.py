@@ -223,7 +223,7 @@ def test_a_certificate_that_is_renewed_wrongly_leaves_the_one_before(
     own = tmp_path / "own.pem"
     own.write_bytes(authority.issue("renewed.pem", (NameOID.COMMON_NAME, "renewed")).read_bytes())
     security = ZooKeeperSecurity(is_encrypted=True, trust_store=authority.trusted, key_store=own)
-    store = ZooKeeperStore(zookeeper.secure_hosts, session_timeout_ms=15_000, security=security)
+    store = ZooKeeperStore(zookeeper.secure_hosts, session_timeout_ms=40_000, security=security)
     store.connect()
     states = Events()
     store.listen(states.listen)
