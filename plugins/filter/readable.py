@@ -17,7 +17,7 @@ from pylog.ops.preflight import ALL, UNREADABLE, verdict
 ROOT = Path(__file__).resolve().parents[2]
 # What Ansible itself brings is no business of preflight, but for how a host is reached.
 CONNECTION = ("ansible_host", "ansible_port", "ansible_become", "ansible_connection")
-OWN = ("__preflight_reading",)
+OWN = ("__preflight_reading", "__preflight_repaired")
 NOT_OURS = ("groups", "hostvars", "vars", "omit", "environment")
 
 

@@ -673,10 +673,12 @@ def half_secured(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> 
 def standings_of(question: Mapping[str, Any]) -> dict[str, Standing]:
     """Return where each datacenter stands between open and secured."""
     hosts = {name: host_of(name, variables) for name, variables in question["hosts"].items()}
+    # What a repair read, which judges no host by it.
+    repaired = {name: one.get("__preflight_repaired") or {} for name, one in question["hosts"].items()}
     asked = question.get("secure", {})
     return standings(
         {name: host.variables for name, host in hosts.items()},
-        {name: host.facts for name, host in hosts.items()},
+        {name: repaired[name].get("answer") if host.facts is None else host.facts for name, host in hosts.items()},
         question["groups"],
         Request(to=str(asked.get("to", "")), datacenter=str(asked.get("datacenter", ""))),
         away=question.get("away", ()),
@@ -706,7 +708,10 @@ def switched(host: Host) -> Iterator[Finding]:
         if is_secured != is_wanted[unit.partition("@")[0].removesuffix(".service")]:
             words = ("secured", "open") if is_secured else ("open", "secured")
             way = TO_OPEN if is_secured else TO_SECURED
-            remedy = f"playbooks/secure.yml -e secure_to={way}; or stop this unit on all hosts of {host.datacenter}"
+            remedy = (
+                f"playbooks/secure.yml -e secure_to={way}, which begins at once; or stop this unit on all hosts of "
+                f"{host.datacenter} (systemctl stop, and reset-failed where it failed)"
+            )
             yield Finding(host.name, unit, f"runs {words[0]}", f"{words[1]}, or stopped", remedy)
 
 

@@ -206,7 +206,7 @@ def _standing(
     if where.is_half:
         step = steps[where.done]
         found = f"step {where.done + 1}, {step.name}, half done: {', '.join(where.behind)} did not have it"
-        fault = ("security", found, "a whole step", f"{remedy}; to undo it, the other way")
+        fault = ("security", found, "a whole step", f"{remedy}; the other way undoes it, at once")
         return Standing(stage=stage_at(steps, where.done), steps=steps, position=where, faults=(fault,), words=words)
     if not wants_secured and 0 < where.done < len(steps):
         fault = ("security", words, "open, as pylog_security says", f"set pylog_security: {SECURED}, then {remedy}")

@@ -1,19 +1,23 @@
 """By which stage roles write files: at both ends and at each step between, and what stops a play half way."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cryptography.x509.oid import NameOID
 
 from pylog.config import load_broker_config
 from pylog.ops import host
 from pylog.ops.migration import LAST, STEPS, Stage, Turn, stage_at
+from pylog.ops.preflight import standings_of
 from pylog.ops.securing import Request, Standing, standings, turn_of, whom_it_cuts_off
 from pylog.ops.zoo_cfg import problems
 from tests import securing
 from tests.servers.certificates import Authority
 
+ROOT = Path(__file__).resolve().parents[3]
 INSTANCE = {"id": 7, "port": 9092, "internal_port": 9192, "metrics_port": 9400, "data_dir": "/d/7"}
 BESIDE = INSTANCE | {"secured_port": 9093}
 INDEX = {step.name: number for number, step in enumerate(STEPS)}
@@ -387,6 +391,20 @@ def test_a_repair_takes_the_stage_of_brokers_that_are_stopped() -> None:
         found = standings(hosts, seen, groups, Request(), is_repair=True)["all"]
         assert (found.stage, found.faults) == (stage_at(STEPS, behind), ())
         assert f"after step {behind}" in found.words or "half done" in found.words
+
+
+def test_a_restore_of_the_metadata_reads_the_stage_before_it_asks_brokers() -> None:
+    tasks = yaml.safe_load((ROOT / "playbooks" / "restore_metadata.yml").read_text())[0]["tasks"]
+    names = [task["name"] for task in tasks]
+    read = names.index("Read by which stage the brokers were written")
+    assert read < names.index("Learn where the brokers are reached")
+    given = {"pylog_security": "sasl_ssl", "pylog_broker_instances": [BESIDE]}
+    hosts = {"h1": given | {tasks[read]["register"]: {"answer": stopped(9, 9)}}}
+    readable = runpy.run_path(str(ROOT / "plugins" / "filter" / "readable.py"))
+    seen = readable["readable_variables"](hosts, hosts)
+    groups = {"all": ["h1"], "pylog_broker": ["h1"], "pylog_zookeeper": ["h1"]}
+    question = {"hosts": seen, "groups": groups, "is_repair": True}
+    assert standings_of(question)["all"].stage == stage_at(STEPS, 9)
 
 
 def test_a_limit_without_a_broker_of_the_datacenter_is_refused() -> None:
