@@ -155,7 +155,7 @@ def standings(
         own = Request(to=request.to) if is_asked else Request()
         own_hosts = {name: hosts[name] for name in members}
         own_facts = {name: facts.get(name) for name in members}
-        stood = _standing(place, own_hosts, own_facts, own, is_repair=is_repair)
+        stood = _standing(place, own_hosts, own_facts, own, away=away, is_repair=is_repair)
         if is_repair:
             words = "; ".join((*(fault[1] for fault in stood.faults), *filter(None, [stood.words])))
             found[place] = replace(stood, faults=(), words=words)
@@ -178,6 +178,7 @@ def _standing(
     facts: Mapping[str, Facts | None],
     request: Request,
     *,
+    away: Collection[str] = (),
     is_repair: bool = False,
 ) -> Standing:
     steps = steps_of(has_open_ensemble=not _has_encrypted_ensemble(hosts))
@@ -189,7 +190,7 @@ def _standing(
     # What ZooKeeper servers have in a repair may be new.
     where = position([one for one in ran if not (is_repair and one.name.startswith("pylog-zookeeper"))], steps)
     if request.to:
-        return _asked(place, hosts, facts, request, steps, where)
+        return _asked(place, hosts, facts, request, steps, where, away)
     if where is not None and not is_repair and (unproven := _stopped_between(known, steps)):
         return Standing(stage=at_end.stage, steps=steps, position=where, faults=(unproven,))
     if where is None or (not where.strange and not where.is_half and where.done <= end <= where.latest):
@@ -223,6 +224,7 @@ def _asked(
     request: Request,
     steps: tuple[Step, ...],
     where: Position | None,
+    away: Collection[str],
 ) -> Standing:
     """Return what `secure.yml` does in the datacenter that it was asked for."""
     faults: list[tuple[str, str, str, str]] = []
@@ -240,9 +242,11 @@ def _asked(
                     "stop the datacenter for it: docs/handbook.md, Certificates; its clients log in at their only port"
                 )
             faults.append((f"secured_port of broker {', '.join(lacks)} on {name}", "none", "a port of its own", remedy))
-    silent = sorted(name for name, one in facts.items() if one is None)
+    # A host that dies in a step must not keep the others half way; no further step goes without it.
+    ends_half = where is not None and where.is_half
+    silent = sorted(name for name, one in facts.items() if one is None and not (ends_half and name in away))
     if silent:
-        remedy = "run it without --limit and away, with all hosts up"
+        remedy = "run it without --limit, with all hosts up; -e away is for ending or undoing a half-done step"
         faults.append(("security", f"{', '.join(silent)} not asked", "every host of the datacenter", remedy))
     if where is None:
         faults.append(("security", f"nothing of {place} runs", "a running cluster", "run site.yml"))

@@ -436,6 +436,21 @@ def test_two_that_fit_no_step_are_named_and_nothing_happens() -> None:
         assert "pylog-broker@7 on h2 stands after step 10" in faults[-1][1]
 
 
+def test_a_half_done_step_is_ended_or_undone_without_a_host_that_is_away() -> None:
+    given = {"pylog_security": "sasl_ssl", "pylog_broker_instances": [BESIDE]}
+    hosts = dict.fromkeys(("h1", "h2", "h3"), given)
+    groups = {"all": [*hosts], "pylog_broker": [*hosts], "pylog_zookeeper": [*hosts]}
+
+    def asked(other: int, to: str, *away: str) -> Standing:
+        seen = {"h1": facts(9, 8), "h2": facts(other, 8), "h3": None}
+        return standings(hosts, seen, groups, Request(to=to), away=away)["all"]
+
+    for to, done in (("secured", 9), ("open", 8)):
+        assert turn(asked(8, to, "h3")).stage == stage_at(STEPS, done)
+        assert asked(8, to).faults[0][1] == "h3 not asked"
+        assert asked(9, to, "h3").faults[0][1] == "h3 not asked"
+
+
 def test_what_a_migration_needs_is_named_before_anything_changes() -> None:
     def checks(**changes: Any) -> list[str]:
         given: dict[str, Any] = {"to": "secured", **changes}
