@@ -179,7 +179,7 @@ CERTIFICATE_NOT_VALID = Fault(
     "a certificate has expired or is not valid yet",
     "The certificate of the broker or of this client is not valid at this time, or the clock of one of both is wrong.",
     "Compare the dates with `date -u`: `openssl s_client -connect HOST:PORT </dev/null | openssl x509 -noout -dates`. "
-    "`fab site` renews those that the bundle made; replace your own.",
+    "playbooks/site.yml renews those that the bundle made; replace your own.",
     Exit.UNREACHABLE,
 )
 CERTIFICATE_NOT_TRUSTED = Fault(

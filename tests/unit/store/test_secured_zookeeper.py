@@ -224,9 +224,10 @@ def test_a_certificate_that_is_renewed_wrongly_leaves_the_one_before(
     own.write_bytes(authority.issue("renewed.pem", (NameOID.COMMON_NAME, "renewed")).read_bytes())
     security = ZooKeeperSecurity(is_encrypted=True, trust_store=authority.trusted, key_store=own)
     store = ZooKeeperStore(zookeeper.secure_hosts, session_timeout_ms=40_000, security=security)
-    store.connect()
     states = Events()
     store.listen(states.listen)
+    store.connect()
+    assert states.next_state() is SessionState.CONNECTED
     own.write_text("no certificate")
     server = zookeeper.servers[0]
     server.kill()
