@@ -218,11 +218,20 @@ def during(
     return code, "".join(said)
 
 
-def inside(host: str, script: str) -> str:
+def inside(host: str, script: str, standard_input: str = "") -> str:
     """Run *script* on a host without SSH, which it may cut or bring back."""
     container = json.loads(HOSTS_FILE.read_text())["hosts"][host]["container"]
-    done = subprocess.run(["podman", "exec", container, "sh", "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["podman", "exec", "--interactive", container, "sh", "-c", script], input=standard_input, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
     return done.stdout
+
+
+def put(host: str, path: str, text: str) -> None:
+    """Replace a file on a host at once; it keeps its owner and mode, and a new one is root's."""
+    part = f"{path}.part"
+    inside(host, f"set -e; if [ -e {path} ]; then cp -p {path} {part}; fi; cat > {part}; mv {part} {path}", text)
 
 
 def fill(topic: str, mib: int) -> None:

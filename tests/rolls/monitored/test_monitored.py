@@ -5,7 +5,6 @@ is shorter, see `HASTE`.  What an Alertmanager would send is what it calls activ
 one is suppressed there.
 """
 
-import base64
 import json
 import re
 import tempfile
@@ -49,6 +48,7 @@ WATCHER, AWAY, FILLED = "live2", "live3", "live1"
 """The host with Prometheus and the probe, the one that most faults hit, and the one with the load balancer."""
 TOPIC = "orders"
 RULES, LIMITS = "/etc/pylog-monitoring/alerts.yml", "/etc/pylog-monitoring/thresholds.yml"
+METRICS = "/var/lib/pylog/metrics"
 GROUP_LAG = re.compile(r"vector\((\d+)\)(, labels: {name: group_lag_s})")
 BUSY = OF_THE_MACHINE | {"PylogZooKeeperSlow", "PylogSyncSlow", "PylogMemoryShort", "PylogHostDiskFull"}
 """Alerts that count for nothing here: hosts in containers share a machine, which others keep busy."""
@@ -87,7 +87,7 @@ class Watch:
 
     def put(self, path: str, text: str) -> None:
         """Replace a file that Prometheus reads, and have it read that, as a change of the inventory does."""
-        inside(WATCHER, f"echo {base64.b64encode(text.encode()).decode()} | base64 -d > {path}")
+        cluster.put(WATCHER, path, text)
         inside(WATCHER, "systemctl reload pylog-prometheus")
 
     def read(self, path: str) -> str:
@@ -318,8 +318,8 @@ def _certificate_near_its_end(_: Watch) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as directory:
         certificate = Authority(Path(directory)).server().read_text()
     metrics = expiries({"/etc/pylog-registry/tls.pem": certificate})
-    path = "/var/lib/pylog/metrics/certificates.prom"
-    inside(AWAY, f"echo {base64.b64encode(metrics.encode()).decode()} | base64 -d > {path}")
+    path = f"{METRICS}/certificates.prom"
+    cluster.put(AWAY, path, metrics)
     try:
         yield
     finally:
@@ -347,7 +347,6 @@ def _restarted_broker(watch: Watch) -> Iterator[None]:
 
 PAST = "1"
 """A time long ago, in seconds since the Unix epoch."""
-METRICS = "/var/lib/pylog/metrics"
 OLD_NEWS = {
     "backup": f"pylog_backup_last_success_timestamp_seconds {PAST}",
     "ship": f"pylog_ship_last_progress_timestamp_seconds {PAST}",
@@ -380,7 +379,7 @@ def _old_news(watch: Watch) -> Iterator[None]:
     for task, text in OLD_NEWS.items():
         path = f"{METRICS}/{task}.prom"
         inside(AWAY, f"cp -p {path} /root/{task}.prom || true")
-        inside(AWAY, f"echo {base64.b64encode(text.encode()).decode()} | base64 -d > {path}.new; mv {path}.new {path}")
+        cluster.put(AWAY, path, text)
     watch.put(LIMITS, limits.rstrip("\n") + "\n" + expected)
     inside(FILLED, f"fallocate --length {free - size * 40 // 100} {disk}/core.12345")
     try:
