@@ -30,6 +30,8 @@ def read_unsigned_varint(view: memoryview | bytes, position: int) -> tuple[int, 
     Raises:
         ProtocolError: the bytes end inside the number, or it is longer than 64 bits need.
     """
+    if position < len(view) and (byte := view[position]) < 0x80:  # as most do
+        return byte, position + 1
     result = shift = 0
     end = min(len(view), position + MAX_VARINT_BYTES)
     for at in range(position, end):

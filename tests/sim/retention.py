@@ -9,8 +9,10 @@ from typing import NamedTuple
 from pylog.log.config import NO_LIMIT, LogConfig
 from pylog.log.log import Log
 from pylog.log.retention import DeletedSegment
+from pylog.log.segment import Segment
 from pylog.model import Offset
 from pylog.wire.records import iter_batches
+from tests.sim.disk import read_file
 from tests.sim.world import Violation
 
 INVARIANT = "retention deletes what its settings allow"
@@ -43,8 +45,10 @@ def watch(true_ms: Callable[[], int]) -> None:
         true_ms: the world's time, in milliseconds since 1970.
     """
 
+    newest: _Newest = {}
+
     def seen(log: Log, now_ms: int, dry_run: bool = False) -> list[DeletedSegment]:
-        before = [] if log.offline is not None else _segments(log)
+        before = [] if dry_run or log.offline is not None else _segments(log, newest)
         start, high_watermark = log.log_start_offset, log.high_watermark
         deleted = _delete_expired(log, now_ms, dry_run)
         if deleted and not dry_run:
@@ -63,11 +67,18 @@ def watch(true_ms: Callable[[], int]) -> None:
     Log.delete_expired = seen  # type: ignore[method-assign,assignment]
 
 
-def _segments(log: Log) -> list[_Segment]:
+_Newest = dict[Segment, tuple[int, int, int]]
+"""Of each segment that was read: the log's truncations and its own size then, and its newest timestamp."""
+
+
+def _segments(log: Log, newest: _Newest) -> list[_Segment]:
     found = []
     for segment in log.segments:
-        data = segment.path.read_bytes()[: segment.size_bytes]
-        newest_ms = max((header.max_timestamp for _, header in iter_batches(data)), default=-1)
+        truncations, size_bytes, newest_ms = newest.get(segment, (-1, 0, -1))
+        if (truncations, size_bytes) != (log.truncation_count, segment.size_bytes):
+            data = read_file(segment.path, 0, segment.size_bytes)
+            newest_ms = max((header.max_timestamp for _, header in iter_batches(data)), default=-1)
+            newest[segment] = log.truncation_count, segment.size_bytes, newest_ms
         found.append(_Segment(segment.base_offset, segment.next_offset, segment.size_bytes, newest_ms))
     return found
 

@@ -184,7 +184,6 @@ class Run:
             on_grown=self._read,
         )
         self._faults = Faults(self._cluster, self._checks, stage, is_flushing=self._is_flushing)
-        self._is_over = False
         self._may_write = True
         self._busy = 0
 
@@ -200,7 +199,7 @@ class Run:
             self._cluster.start(host)
         self._cluster.spawn(Process("nemesis"), self._story)
         try:
-            world.run(lambda: self._is_over, until_s=FAULTS_S + 2 * SETTLE_S + 60)
+            world.run(until_s=FAULTS_S + 2 * SETTLE_S + 60)
             self._checks.check_end()
         except Violation as violation:
             result.invariant, result.detail = violation.invariant, str(violation)
@@ -243,7 +242,7 @@ class Run:
             await self._wait_until(lambda: transfers.are_decided(self._transfer_logs()), "transactions are open")
             transfers.judge(self._transferers, [log for log in self._transfer_logs() if log is not None])
             self._checks.counts["transfers"] += sum(len(one.transfers) for one in self._transferers)
-        self._is_over = True
+        self.world.is_over = True
 
     def _transfer_logs(self) -> list[Log | None]:
         """Return the leaders' logs of the partitions that transactions write to; None for one that nobody leads."""

@@ -172,5 +172,4 @@ def _endless(number: int, main: FrameType | None) -> Result:
 
 def _is_parked(stack: traceback.StackSummary) -> bool:
     """Whether a thread waits for its turn, or for work."""
-    ours = [frame for frame in stack if frame.filename == threads.__file__]
-    return (stack[-1].filename == threading.__file__ and bool(ours)) or stack[-1] in ours
+    return stack[-1].filename == threads.__file__

@@ -456,17 +456,15 @@ def tell(name: str, directory: Path, *, trace: bool = False) -> Result:
     stage = Stage(directory, trace=trace)
     world, result = stage.world, Result(stage.world.seed, name)
     world.after_step = stage.checks.look
-    is_over = False
 
     async def main() -> None:
-        nonlocal is_over
         await stage.begin()
         await STORIES[name](stage)
-        is_over = True
+        world.is_over = True
 
     stage.cluster.spawn(Process("story"), main)
     try:
-        world.run(lambda: is_over, until_s=LIMIT_S)
+        world.run(until_s=LIMIT_S)
         stage.checks.check_end()
     except Violation as violation:
         result.invariant, result.detail = violation.invariant, str(violation)

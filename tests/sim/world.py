@@ -82,6 +82,7 @@ class World:
         random: the only source of chance.
         after_step: called after every event with its process; the checks.
         watches: called after that; those who wait for the very step in which something happens.
+        is_over: nothing more is to happen.
         failure: what went wrong; the run ends with it.
         slow_share: chance that a step of a broker takes up to `SLOW_STEP_S`, in which nothing else of it is done.
     """
@@ -93,6 +94,7 @@ class World:
         self.events = 0
         self.after_step: Callable[[Process | None], None] = lambda process: None
         self.watches: list[Step] = []
+        self.is_over = False
         self.failure: BaseException | None = None
         self.trace: deque[str] = deque(maxlen=200_000)
         self.is_tracing = trace
@@ -181,15 +183,15 @@ class World:
         for _, _, owner, step in held:
             self.at(self.now_us, owner, step)
 
-    def run(self, is_over: Callable[[], bool], until_s: float) -> None:
-        """Let things happen until *is_over*, raising what went wrong.
+    def run(self, until_s: float) -> None:
+        """Let things happen until `is_over`, raising what went wrong.
 
         Raises:
             Violation: an invariant broke, or the time is up.
         """
         limit_us = int(until_s * 1e6)
         queue, unread, after_step = self._queue, self._unread, self.after_step
-        while not is_over():
+        while not self.is_over:
             if not queue:
                 raise Violation("progress", "nothing is left to happen")
             event = heapq.heappop(queue)

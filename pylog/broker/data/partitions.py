@@ -359,7 +359,7 @@ class Partitions:
         if not (self._is_clean or self._is_stopping):
             self._clean_up(image)
         opened: dict[TopicPartition, Log | str] = {}
-        inherited = self._inherit(image)
+        inherited: dict[str, Effective] | None = None  # by most images, nothing is opened
         now_ms = wall_ms()
         configs: dict[str, LogConfig] = {}
         for topic, number, _ in self._hosted(image):
@@ -370,6 +370,7 @@ class Partitions:
                 continue
             config = configs.get(topic.name)
             if config is None:
+                inherited = inherited or self._inherit(image)
                 config = configs[topic.name] = log_config(inherited, topic.configs)
             try:
                 opened[key] = self._directory.get_or_create(key, topic.topic_id, config, now_ms=now_ms)

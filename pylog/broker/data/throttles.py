@@ -4,13 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pylog.broker.data.partitions import Partition, Partitions
-from pylog.broker.settings import Value, broker_settings, typed
+from pylog.broker.settings import Value, broker_setting, typed
 from pylog.model import Key
 from pylog.replica.throttle import throttled_partitions
 from pylog.token_bucket import TokenBucket
 
 _LEADER_REPLICAS = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+_LEADER_RATE = "leader.replication.throttled.rate"
+_FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER, FOLLOWER = "leader", "follower"
 """The sides of a throttle, as labels of metrics."""
 
@@ -73,12 +75,8 @@ class Throttles:
     def image_applied(self) -> None:
         """Take rates and lists from the image in force."""
         image = self._partitions.image
-        found = broker_settings(self._settings, image.broker_configs, self._broker_id)
-        config = typed(ThrottleConfig, {name: setting.value for name, setting in found.items()})
-        for throttle, rate in (
-            (self._leader, config.leader_replication_throttled_rate),
-            (self._follower, config.follower_replication_throttled_rate),
-        ):
+        for throttle, name in ((self._leader, _LEADER_RATE), (self._follower, _FOLLOWER_RATE)):
+            rate = int(broker_setting(name, self._settings, image.broker_configs, self._broker_id))
             if rate != throttle.rate:
                 throttle.set_rate(rate)
         self._sent = self._listed(_LEADER_REPLICAS)
