@@ -52,6 +52,9 @@ ISR_TURN_COUNT = 32
 """Partitions looked at in each tick although nothing happened to them."""
 ISR_REST_MS = 1_000
 """How long a partition whose change was refused is left alone."""
+PASS_ON_REST_MS = 10_000
+"""How long a leader without room keeps what it passed on and got back: where no disk has room, leadership would go
+round several times a second."""
 
 AskIsr = Callable[[list[IsrRequest]], Awaitable[list[IsrResult]]]
 _Wish = tuple[Partition, Leader | None, IsrRequest]
@@ -129,6 +132,7 @@ class Replication:
         self._throttles = throttles
         self._fetchers: dict[int, _Fetcher] = {}
         self._isr_rests_ms: dict[_Place, int] = {}
+        self._passed_on: dict[_Place, tuple[int, int]] = {}  # for want of room: leader epoch, and when
         self._refused: set[_Place] = set()  # followed, and the disk has not taken what came last
         self._arrivals: dict[_Place, _Arrival] = {}
         self._arriving: frozenset[Key] = frozenset()
@@ -156,8 +160,10 @@ class Replication:
     def image_applied(self) -> None:
         """Fetch from the leaders that the image in force names."""
         image = self._partitions.image
-        hosted = {_place(partition) for partition in self._partitions} if self._isr_rests_ms else set()
-        self._isr_rests_ms = {place: until for place, until in self._isr_rests_ms.items() if place in hosted}
+        if self._isr_rests_ms or self._passed_on:
+            hosted = {_place(partition) for partition in self._partitions}
+            self._isr_rests_ms = {place: until for place, until in self._isr_rests_ms.items() if place in hosted}
+            self._passed_on = {place: when for place, when in self._passed_on.items() if place in hosted}
         wanted: dict[int, dict[Key, Partition]] = {}
         for partition in self._partitions:
             is_followed = partition.leading is None and partition.leader in image.brokers and not partition.is_offline
@@ -482,14 +488,15 @@ class Replication:
                 continue
             if leading.is_alone:
                 continue
-            if log is None or log.offline is not None or leading.cannot_write:
-                resignation = leading.resignation()
-                if resignation is not None:
-                    wanted.append((partition, leading, self._isr_request(partition, resignation, epoch)))
-                    continue
-                if log is None or log.offline is not None:
-                    continue
-                # Nobody else is in sync yet: whoever has caught up is let in first, and may lead then.
+            is_unusable = log is None or log.offline is not None
+            is_leaving = is_unusable or (leading.cannot_write and self._may_pass_on(partition, now_ms))
+            resignation = leading.resignation() if is_leaving else None
+            if resignation is not None:
+                wanted.append((partition, leading, self._isr_request(partition, resignation, epoch)))
+                continue
+            if log is None or log.offline is not None:
+                continue
+            # Also while it wants to leave and nobody else is in sync: who has caught up is let in, and may lead then.
             change = leading.pending
             if change is None and self._isr_rests_ms.get(_place(partition), 0) > now_ms:
                 continue
@@ -505,6 +512,15 @@ class Replication:
             # A change whose outcome is unknown is asked for again, with the same partition epoch (rule 4).
             wanted.append((partition, leading, self._isr_request(partition, change, epoch)))
         return wanted
+
+    def _may_pass_on(self, partition: Partition, now_ms: int) -> bool:
+        """Whether a leader without room may ask for another one, as long as it leads; the first time counts."""
+        place, epoch = _place(partition), partition.leader_epoch
+        last_epoch, last_ms = self._passed_on.get(place, (epoch, now_ms))
+        if last_epoch != epoch and now_ms < last_ms + PASS_ON_REST_MS:
+            return False
+        self._passed_on[place] = epoch, last_ms if last_epoch == epoch else now_ms
+        return True
 
     def _cannot_follow(self, partition: Partition) -> bool:
         return partition.is_offline or _place(partition) in self._refused

@@ -278,7 +278,9 @@ def test_a_deleted_topic_leaves_no_rest_behind(tmp_path: Path) -> None:
     following = replication_of(partitions, parse_broker_settings({}))
     [partition] = partitions
     place = (partition.topic_id, partition.key.partition)
-    following._isr_rests_ms = {place: 1_000, (UUID(int=99), partition.key.partition): 1_000}
+    deleted = (UUID(int=99), partition.key.partition)
+    following._isr_rests_ms = {place: 1_000, deleted: 1_000}
+    following._passed_on = {place: (1, 1_000), deleted: (1, 1_000)}
 
     async def run() -> None:
         following.image_applied()
@@ -286,6 +288,7 @@ def test_a_deleted_topic_leaves_no_rest_behind(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert list(following._isr_rests_ms) == [place]
+    assert list(following._passed_on) == [place]
 
 
 @pytest.mark.parametrize(

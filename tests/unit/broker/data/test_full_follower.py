@@ -252,6 +252,53 @@ def test_a_disk_that_refuses_makes_waiting_writers_look_again(tmp_path: Path, mo
     assert told == [Moved.LEADER, Moved.END]
 
 
+def test_leadership_does_not_go_round_among_disks_without_room(tmp_path: Path) -> None:
+    partitions, partition = hosted(tmp_path, (1, 2, 3), leader=OURS)
+    now_ms = 1_000
+
+    async def unused(wanted: object) -> list[IsrResult]:
+        raise AssertionError("what is asked for is looked at, and not sent")
+
+    settings = parse_broker_settings({})
+    leader = Replication(
+        OURS,
+        partitions,
+        typed(ReplicationConfig, settings),
+        Metrics(),
+        now_ms=lambda: now_ms,
+        keys=PeerKeys(b""),
+        broker_epoch=lambda: 11,
+        ask_isr=unused,
+        sync=unused,  # type: ignore[arg-type]
+        throttles=Throttles(1, settings, partitions, lambda: 0),
+    )
+
+    def wishes_after_a_refusal(epoch: int) -> list[tuple[int, ...]]:
+        partition.leader_epoch = epoch
+        partition.leading = Leader(
+            OURS,
+            (1, 2, 3),
+            (1, 2, 3),
+            leader_epoch=epoch,
+            partition_epoch=PARTITION_EPOCH,
+            epoch_start=0,
+            lag_ms=1,
+            min_isr=1,
+            now_ms=now_ms,
+        )
+        partition.leading.cannot_write = True
+        return [tuple(one for one, _ in request.isr) for _, _, request in leader._wanted_changes()]
+
+    assert wishes_after_a_refusal(6) == [(2, 3)]
+    now_ms = 4_000
+    assert wishes_after_a_refusal(6) == [(2, 3)], "until it is answered"
+    assert not wishes_after_a_refusal(8), "the others had no room either"
+    now_ms = 1_000 + replication_module.PASS_ON_REST_MS
+    assert wishes_after_a_refusal(8) == [(2, 3)], "somebody may have room by now"
+    now_ms += 1
+    assert not wishes_after_a_refusal(10)
+
+
 def test_a_listener_hears_only_of_the_kinds_that_it_subscribed_to(tmp_path: Path) -> None:
     partitions, _ = hosted(tmp_path, (1,), leader=OURS)
     told: dict[str, list[Moved]] = {"all": [], "ends": [], "high watermarks": [], "both": []}
