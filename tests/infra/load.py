@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 PARTITIONS = 6
@@ -25,6 +26,7 @@ VALUE = b"x" * 200
 READ_LIMIT_S = 120
 DELIVERY_TIMEOUT_MS = 120_000
 """After so long a client calls a send failed; faults last half of it at most."""
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Tally:
@@ -41,6 +43,7 @@ class Tally:
         self.failures: list[str] = []
         self.last_s = time.monotonic()
         self.longest_s = 0.0
+        self.lap_s = 0.0
 
     def send(self, number: int, now_s: float) -> None:
         with self.lock:
@@ -52,6 +55,7 @@ class Tally:
             # The first one includes connecting, which is no pause.
             if self.acked:
                 self.longest_s = max(self.longest_s, now_s - self.last_s)
+                self.lap_s = max(self.lap_s, now_s - self.last_s)
             self.last_s = now_s
             self.acked.add(number)
 
@@ -59,17 +63,27 @@ class Tally:
         with self.lock:
             self.failures.append(str(error))
 
+    def lap_ms(self, now_s: float) -> int:
+        """Return the longest pause since the last call in ms, the one that still lasts too."""
+        with self.lock:
+            found_s = max(self.lap_s, now_s - self.last_s)
+            self.lap_s = 0.0
+            return round(found_s * 1000)
+
     def percentile_ms(self, percent: int) -> int:
         """Return after how long so many of 100 records were acknowledged, in ms; 0 where none was."""
         took_s = sorted(self.took_s)
         return round(took_s[math.ceil(len(took_s) * percent / 100) - 1] * 1000) if took_s else 0
 
 
-def librdkafka(bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int]) -> None:
-    """Produce with confluent-kafka."""
+def librdkafka(
+    bootstrap: str, topic: str, tally: Tally, numbers: Iterator[int], settings: Mapping[str, Any] = NO_SETTINGS
+) -> None:
+    """Produce with confluent-kafka, with more *settings* of its own."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "delivery.timeout.ms": DELIVERY_TIMEOUT_MS})
+    usual = {"bootstrap.servers": bootstrap, "acks": "all", "delivery.timeout.ms": DELIVERY_TIMEOUT_MS}
+    producer = Producer(usual | dict(settings))
 
     def on_delivery(number: int) -> Callable[[Any, Any], None]:
         return lambda error, message: tally.fail(error) if error else tally.ack(number, time.monotonic())
@@ -112,11 +126,12 @@ def create(bootstrap: str, topic: str) -> None:
     admin.create_topics([new], operation_timeout=20)[topic].result(30)
 
 
-def read_back(bootstrap: str, topic: str) -> Counter[int]:
+def read_back(bootstrap: str, topic: str, settings: Mapping[str, Any] = NO_SETTINGS) -> Counter[int]:
     """Return how often each number lies in the topic."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "load", "enable.auto.commit": False})
+    usual = {"bootstrap.servers": bootstrap, "group.id": "load", "enable.auto.commit": False}
+    consumer = Consumer(usual | dict(settings))
     left = {}
     for number in range(PARTITIONS):
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
@@ -143,6 +158,22 @@ def paced(stop: threading.Event) -> Iterator[int]:
         number += 1
 
 
+def report_of(client: str, tally: Tally, sent: int, found: Counter[int], took_s: float) -> dict[str, Any]:
+    """Return what became of *sent* records, of which a topic has those *found*."""
+    return {
+        "client": client,
+        "seconds": round(took_s, 1),
+        "sent": sent,
+        "acked": len(tally.acked),
+        "failed": len(tally.failures),
+        "first_failures": tally.failures[:3],
+        "lost": len(tally.acked - found.keys()),
+        "duplicates": sum(found.values()) - len(found),
+        "longest_pause_ms": round(tally.longest_s * 1000),
+        "p99_ms": tally.percentile_ms(99),
+    }
+
+
 def main(client: str, bootstrap: str, topic: str, result: str) -> int:
     """Run until SIGTERM, then judge."""
     stop = threading.Event()
@@ -159,19 +190,7 @@ def main(client: str, bootstrap: str, topic: str, result: str) -> int:
 
     CLIENTS[client](bootstrap, topic, tally, counted())
     took_s = time.monotonic() - began_s
-    found = read_back(bootstrap, topic)
-    report = {
-        "client": client,
-        "seconds": round(took_s, 1),
-        "sent": sent,
-        "acked": len(tally.acked),
-        "failed": len(tally.failures),
-        "first_failures": tally.failures[:3],
-        "lost": len(tally.acked - found.keys()),
-        "duplicates": sum(found.values()) - len(found),
-        "longest_pause_ms": round(tally.longest_s * 1000),
-        "p99_ms": tally.percentile_ms(99),
-    }
+    report = report_of(client, tally, sent, read_back(bootstrap, topic), took_s)
     Path(result).write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report))
     return 1 if report["failed"] or report["lost"] or not report["acked"] else 0

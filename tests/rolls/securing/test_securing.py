@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pylog.ops.migration import LAST, STEPS
-from tests.cluster.test_listeners import Load
+from tests.infra.load import PARTITIONS
 from tests.rolls import cluster
+from tests.rolls.securing.sender import Sender
 
 INVENTORY = ("-i", "molecule/securing/inventory")
 QUIET_S = 15
-TOPIC = "sent-on"
+TOPICS = [f"{way}-{listener}" for way in ("there", "back") for listener in ("open", "secured")]
 PROGRAMS = [step.name for step in STEPS].index("programs-secured") + 1
 CLOSING = [step.name for step in STEPS].index("rights-enforced") + 1
 
@@ -30,7 +31,7 @@ def is_open() -> dict[str, Any]:
 def secured() -> dict[str, Any]:
     state = cluster.ROOT / ".local"
     return {
-        "bootstrap.servers": addresses(9093), "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+        "bootstrap.servers": addresses(9094), "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "demo", "sasl.password": (state / "users" / "demo.password").read_text().strip(),
         "ssl.ca.location": str(state / "ca" / "ca.pem"),
     }  # fmt: skip
@@ -53,17 +54,26 @@ def secure(to: str, quiet_s: int = QUIET_S) -> str:
     return done.stdout
 
 
-def go(to: str, first: int, last: int) -> list[dict[str, Any]]:
-    """Make the steps with these numbers, each in a run of its own."""
-    took = []
+def go(to: str, first: int, last: int, sender: Sender) -> None:
+    """Make the steps with these numbers, each in a run of its own, and keep what each took and what *sender* saw."""
     for number in range(first, last + 1) if to == "secured" else range(first, last - 1, -1):
         if STEPS[number - 1].name in ("rights-enforced", "listener-closed", "listener-secured"):
             time.sleep(QUIET_S + 1)  # what it asks for: that nobody was there for so long
         began_s = time.monotonic()
         said = secure(to)
         assert f"step {number} of {LAST}" in said
-        took.append({"step": STEPS[number - 1].name, "to": to, "seconds": round(time.monotonic() - began_s)})
-    return took
+        now_s = time.monotonic()
+        kept = {"step": number, "name": STEPS[number - 1].name, "seconds": round(now_s - began_s)}
+        kept |= {"longest_pause_ms": sender.tally.lap_ms(now_s), "failed": len(sender.tally.failures)}
+        cluster.keep_more("securing", f"to {to}", kept)
+
+
+def judge(*senders: tuple[str, Sender]) -> None:
+    """Keep what became of all that was sent to each topic, and fail unless all of it is there."""
+    for topic, sender in senders:
+        cluster.keep_more("securing", "sends", {"topic": topic, "clients": [sender.report]})
+    for _, sender in senders:
+        sender.check()
 
 
 def refused(config: dict[str, Any]) -> bool:
@@ -76,25 +86,23 @@ def refused(config: dict[str, Any]) -> bool:
 
 def test_an_open_cluster_is_secured_without_a_failed_send() -> None:
     admin = AdminClient(is_open())
-    topic = NewTopic(TOPIC, 6, 3, config={"min.insync.replicas": "2"})
-    admin.create_topics([topic], operation_timeout=30)[TOPIC].result(60)
-    with Load(is_open(), TOPIC) as plain:
-        took = go("secured", 1, 7)
+    new = [NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for topic in TOPICS]
+    for made in admin.create_topics(new, operation_timeout=30).values():
+        made.result(60)
+    with Sender(is_open(), "there-open") as plain:
+        go("secured", 1, 7, plain)
         asked = {"secure_to": "secured", "secure_datacenter": "live"}
         cluster.interrupt("secure", asked, "Give its leaderships back", more=INVENTORY)
-        took += go("secured", 8, CLOSING - 1)
+        go("secured", 8, CLOSING - 1, plain)
         done = cluster.playbook("secure", asked, *INVENTORY)
         assert done.returncode != 0
         assert "ANONYMOUS used listener client" in done.stdout
-    with Load(secured(), TOPIC) as moved:
-        took += go("secured", CLOSING, LAST)
-    assert (plain.failed, moved.failed) == ([], [])
-    assert min(plain.sent, moved.sent) > 100
-    sent = {"open": plain.sent, "secured": moved.sent}
-    cluster.keep_result("securing", {"there": took, "sent": sent})
+    with Sender(secured(), "there-secured") as moved:
+        go("secured", CLOSING, LAST, moved)
+    judge(("there-open", plain), ("there-secured", moved))
     assert "nothing is left to do" in secure("secured")
     assert refused(is_open())
-    assert TOPIC in AdminClient(secured()).list_topics(timeout=10).topics
+    assert set(TOPICS) <= AdminClient(secured()).list_topics(timeout=10).topics.keys()
 
 
 def test_site_changes_nothing_of_a_cluster_that_was_secured_so() -> None:
@@ -105,14 +113,11 @@ def test_site_changes_nothing_of_a_cluster_that_was_secured_so() -> None:
 
 
 def test_a_secured_cluster_is_opened_again_without_a_failed_send() -> None:
-    with Load(secured(), TOPIC) as moved:
-        took = go("open", LAST, PROGRAMS)
-    with Load(is_open(), TOPIC) as back:
-        took += go("open", PROGRAMS - 1, 1)
-    assert (moved.failed, back.failed) == ([], [])
-    assert min(moved.sent, back.sent) > 100
-    kept = cluster.kept("securing")
-    cluster.keep_result("securing", {"back": took, "sent_back": {"secured": moved.sent, "open": back.sent}, **kept})
+    with Sender(secured(), "back-secured") as moved:
+        go("open", LAST, PROGRAMS, moved)
+    with Sender(is_open(), "back-open") as back:
+        go("open", PROGRAMS - 1, 1, back)
+    judge(("back-secured", moved), ("back-open", back))
     assert refused(secured())
     os.environ["SECURITY"] = "none"
     assert cluster.playbook("site", None, *INVENTORY).returncode == 0
