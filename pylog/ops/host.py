@@ -108,6 +108,7 @@ CERTIFICATES = (
 CURRENT = Path("/opt/pylog/current")
 # What `pylog` takes for root on a host of brokers.
 PROFILE = Path("/root/.config/pylog/config.yml")
+SECURING = Path("/etc/pylog/securing")
 SYS = Path("/sys")
 # What `pylog-firewall.service` notes of the table that it loaded.
 FILTER_LOADED = Path("/run/pylog-firewall/loaded")
@@ -392,6 +393,8 @@ def facts(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "secured": secured(here),
         "stopped": secured(stopped),
         "logins": login_listeners(here),
+        # The step that `secure.yml` began here, while its run has not come to its end.
+        "securing": SECURING.read_text() if SECURING.is_file() else "",
         "stages": stages(here | stopped, PROFILE.read_text() if PROFILE.is_file() else ""),
         # A timer starts with nothing that systemd does not know.
         "settled_units": [

@@ -398,6 +398,7 @@ class Turn:
         stage: how the datacenter is after it.
         number: of the step, from 1.
         count: of all steps.
+        is_repeated: whether all brokers and ZooKeeper servers had the step, and what comes after them may lack it.
     """
 
     step: Step | None
@@ -405,13 +406,15 @@ class Turn:
     stage: Stage
     number: int
     count: int
+    is_repeated: bool = False
 
     @property
     def side(self) -> Side:
-        """What belongs to this direction."""
+        """What belongs to this direction; a step that is repeated cuts nobody off any more."""
         if self.step is None:
             return Side()
-        return self.step.back if self.is_back else self.step.there
+        side = self.step.back if self.is_back else self.step.there
+        return replace(side, needs=()) if self.is_repeated else side
 
     @property
     def words(self) -> str:
@@ -419,11 +422,20 @@ class Turn:
         if self.step is None:
             return "nothing is left to do"
         what = self.step.undoes if self.is_back else self.step.does
-        return f"step {self.number} of {self.count}{', back' if self.is_back else ''}: {self.step.name}: {what}"
+        way = (", back" if self.is_back else "") + (", again" if self.is_repeated else "")
+        return f"step {self.number} of {self.count}{way}: {self.step.name}: {what}"
 
 
-def next_turn(found: Position, steps: Sequence[Step], *, to_open: bool) -> Turn:
+def next_turn(found: Position, steps: Sequence[Step], *, to_open: bool, begun: Collection[str] = ()) -> Turn:
     """Return what comes next on the way to an open or a secured datacenter; a half-done step is ended or undone first.
+
+    So is one that all processes had and whose run did not come to its end.
+
+    Args:
+        found: where the datacenter stands.
+        steps: that it goes through.
+        to_open: whether to go back.
+        begun: names of steps of this direction whose run did not come to its end.
 
     Raises:
         ValueError: processes fit no step; the message names them.
@@ -431,6 +443,11 @@ def next_turn(found: Position, steps: Sequence[Step], *, to_open: bool) -> Turn:
     if found.strange:
         raise ValueError("; ".join(found.strange))
     count = len(steps)
+    if not found.is_half:
+        last = found.done if to_open else found.done - 1
+        if 0 <= last < count and steps[last].name in begun:
+            stage = stage_at(steps, found.done)
+            return Turn(step=steps[last], is_back=to_open, stage=stage, number=last + 1, count=count, is_repeated=True)
     if to_open:
         index = found.done if found.is_half else found.done - 1
         if index < 0:

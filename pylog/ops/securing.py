@@ -214,6 +214,8 @@ def _standing(
         return Standing(stage=stage_at(steps, where.done), steps=steps, position=where, faults=(fault,), words=words)
     if not wants_secured or where.done == 0:
         return Standing(stage=at_end.stage, steps=steps, position=where, is_switched=True)
+    if any(next_turn(where, steps, to_open=one == TO_OPEN, begun=_begun(facts, one)).is_repeated for one in WAYS):
+        words += ", whose run did not come to its end"
     return Standing(stage=stage_at(steps, where.done), steps=steps, position=where, words=f"{words}; {remedy}")
 
 
@@ -256,9 +258,16 @@ def _asked(
         return Standing(stage=Stage(), steps=steps, position=where, faults=(*faults, fault))
     if unproven := _stopped_between({name: one for name, one in facts.items() if one is not None}, steps):
         faults.append(unproven)
-    turn = next_turn(where, steps, to_open=request.to == TO_OPEN)
+    begun = _begun(facts, request.to)
+    turn = next_turn(where, steps, to_open=request.to == TO_OPEN, begun=begun)
     words = f"{place}: {turn.words}"
     return Standing(stage=turn.stage, steps=steps, position=where, turn=turn, faults=tuple(faults), words=words)
+
+
+def _begun(facts: Mapping[str, Facts | None], to: str) -> set[str]:
+    """Return the steps of one direction whose run did not come to its end, as `turn_of` has them marked on hosts."""
+    marks = (one.get("securing", "").split() for one in facts.values() if one is not None)
+    return {mark[0] for mark in marks if mark[1:] == [to]}
 
 
 def _wrong_ports(
@@ -384,6 +393,7 @@ def turn_of(turn: Turn, where: Position) -> dict[str, Any]:
         "kind": str(turn.step.kind) if turn.step else "",
         "needs": [str(one) for one in turn.side.needs],
         "actions": [str(one) for one in turn.side.actions],
+        "mark": f"{turn.step.name} {TO_OPEN if turn.is_back else TO_SECURED}" if turn.step else "",
         # They had the step already, and know of nothing before their restart.
         "had": list(where.behind if turn.is_back else where.ahead),
     }

@@ -26,6 +26,7 @@ def before_the_roll(directory: Path, done: int) -> subprocess.CompletedProcess[s
     given = {
         "__preflight_turns": {"live": turn}, "__preflight_standings": {"live": turn["words"]},
         "pylog_broker_instances": [{"id": 4_000_000}], "secure_quiet_s": 60,
+        "secure_mark": str(directory / "securing"),
     }  # fmt: skip
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(directory / "hosts.ini")]
     command += [str(directory / "play.yml"), "-e", json.dumps(given)]
@@ -41,6 +42,7 @@ def test_a_step_that_cuts_nobody_off_goes_on(tmp_path: Path) -> None:
     done = before_the_roll(tmp_path, number("peers-accept"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "step 8 of 16: peers-accept" in done.stdout
+    assert (tmp_path / "securing").read_text() == "peers-accept secured\n"
 
 
 def test_a_step_stops_where_a_broker_does_not_say_who_uses_it(tmp_path: Path) -> None:
@@ -50,6 +52,7 @@ def test_a_step_stops_where_a_broker_does_not_say_who_uses_it(tmp_path: Path) ->
     assert "listener-closed: brokers lose the open listener would cut off:" in said
     assert "broker 4000000 on localhost did not say who uses it" in said
     assert "nothing was changed" in said
+    assert not (tmp_path / "securing").exists()
 
 
 @pytest.mark.parametrize(("stages", "is_left"), [({"profile": "programs=secured"}, False), ({}, True)])

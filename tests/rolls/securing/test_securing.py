@@ -17,6 +17,7 @@ INVENTORY = ("-i", "molecule/securing/inventory")
 QUIET_S = 15
 TOPICS = [f"{way}-{listener}" for way in ("there", "back") for listener in ("open", "secured")]
 PROGRAMS = [step.name for step in STEPS].index("programs-secured") + 1
+PAGES = [step.name for step in STEPS].index("pages-secured") + 1
 CLOSING = [step.name for step in STEPS].index("rights-enforced") + 1
 
 
@@ -93,7 +94,10 @@ def test_an_open_cluster_is_secured_without_a_failed_send() -> None:
         go("secured", 1, 7, plain)
         asked = {"secure_to": "secured", "secure_datacenter": "live"}
         cluster.interrupt("secure", asked, "Give its leaderships back", more=INVENTORY)
-        go("secured", 8, CLOSING - 1, plain)
+        go("secured", 8, PAGES - 1, plain)
+        # All brokers have the step then, and what comes after them has it not.
+        cluster.interrupt("secure", asked, "PLAY .Hand clients that start", more=INVENTORY)
+        go("secured", PAGES, CLOSING - 1, plain)
         done = cluster.playbook("secure", asked, *INVENTORY)
         assert done.returncode != 0
         assert "ANONYMOUS used listener client" in done.stdout

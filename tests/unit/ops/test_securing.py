@@ -451,6 +451,34 @@ def test_a_half_done_step_is_ended_or_undone_without_a_host_that_is_away() -> No
         assert asked(9, to, "h3").faults[0][1] == "h3 not asked"
 
 
+def test_a_step_that_did_not_reach_the_programs_is_repeated_or_undone() -> None:
+    """Its brokers all have it: what they run with does not tell it from a whole step."""
+
+    def asked(to: str, note: str) -> Standing:
+        return standing(facts(14, 14), facts(14, 14) | {"securing": note}, to=to)
+
+    for way, note, number, done, is_again in (
+        ("secured", "pages-secured secured\n", 14, 14, True),
+        ("open", "pages-secured secured\n", 14, 13, False),
+        ("open", "rights-enforced open\n", 15, 14, True),
+        ("secured", "rights-enforced open\n", 15, 15, False),
+        ("secured", "peers-call secured\n", 15, 15, False),
+    ):
+        found = turn(asked(way, note))
+        assert (found.number, found.stage, found.is_repeated) == (number, stage_at(STEPS, done), is_again)
+        assert (", again: " in found.words) is is_again
+    waiting = asked("", "pages-secured secured\n")
+    assert "did not come to its end" in waiting.words
+    assert waiting.faults == (), "other plays go on"
+
+
+def test_a_step_that_is_repeated_asks_nobody_whom_it_would_cut_off() -> None:
+    found = standing(facts(LAST, LAST) | {"securing": "listener-closed secured"}, to="secured")
+    assert found.position is not None
+    said = turn_of(turn(found), found.position)
+    assert (said["needs"], said["mark"]) == ([], "listener-closed secured")
+
+
 def test_what_a_migration_needs_is_named_before_anything_changes() -> None:
     def checks(**changes: Any) -> list[str]:
         given: dict[str, Any] = {"to": "secured", **changes}
