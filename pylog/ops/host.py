@@ -91,7 +91,6 @@ OWN_PATHS = (
     "/var/lib/pylog/backups",
     "/var/lib/pylog/metrics",
     "/var/lib/pylog/lake",
-    "/var/lib/pylog-monitoring",
     "/var/lib/pylog-former.json",
 )
 OWN_USERS = ("pylog", "pylog-connect", "pylog-zookeeper")

@@ -524,6 +524,21 @@ def test_every_file_that_a_role_writes_is_read_before_it_is_compared() -> None:
     assert unread == {"/etc/pylog/spark/spark-defaults.conf"}, "which is compared on the host by each run"
 
 
+@pytest.mark.parametrize("given", [{}, {"monitoring_data_dir": "/srv/samples"}])
+def test_every_directory_of_the_monitoring_is_read_before_it_is_compared(given: Mapping[str, str]) -> None:
+    question = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_question"]
+    environment = jinja2.Environment()  # nothing here is HTML
+    environment.filters["regex_replace"] = lambda text, pattern, to: re.sub(pattern, to, text)
+    asked = environment.compile_expression(question["paths"].strip("{} \n"))(**given)
+    computed = yaml.safe_load((ROOT / "roles/monitoring/vars/main.yml").read_text())
+    variables = defaults("monitoring") | {"__monitoring_dir": computed["__monitoring_dir"], **given}
+    written = [
+        PurePosixPath(environment.from_string(directory["path"]).render(variables))
+        for directory in computed["__monitoring_directories"]
+    ]
+    assert [path for path in written if not any(path.match(pattern) for pattern in (*OWN_PATHS, *asked))] == []
+
+
 @pytest.mark.parametrize("role", [path.parents[1].name for path in sorted(ROOT.glob("roles/*/tasks/apply.yml"))])
 def test_what_a_role_writes_is_what_it_compares(role: str) -> None:
     tasks = "".join(path.read_text() for path in (ROOT / "roles" / role / "tasks").glob("*.yml"))
