@@ -20,6 +20,7 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
+from tests.servers.jvm import learning
 from tests.servers.maven import classpath, jars
 from tests.servers.ports import free_ports
 
@@ -71,19 +72,21 @@ def fetch() -> Path:
 
 def java_command(main_class: str, *args: str, jvm: Sequence[str] = _TOOL_JVM, log_level: str = "ERROR") -> list[str]:
     """Return the command that runs *main_class* of Kafka's jars, fetching them first if need be."""
-    directory = fetch()
-    properties = directory / f"log4j-{log_level.lower()}.properties"
+    properties = fetch() / f"log4j-{log_level.lower()}.properties"
     if not properties.exists():
         properties.write_text(_LOG4J.format(level=log_level))
+    return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", _classpath(), main_class, *args]
+
+
+def _classpath() -> str:
     # It comes along as a dependency of a dependency; with it slf4j would find two backends.
-    path = classpath(directory, without="logback")
-    return ["java", *jvm, f"-Dlog4j.configuration=file:{properties}", "-cp", path, main_class, *args]
+    return classpath(fetch(), without="logback")
 
 
 def java_tool(
     main_class: str, *args: str, stdin: bytes = b"", timeout_s: float = 60.0, with_stderr: bool = False
 ) -> bytes:
-    """Run one of Kafka's command line tools to its end.
+    """Run one of Kafka's command line tools to its end, with its classes from an archive that its first run leaves.
 
     Returns:
         What it wrote to standard output, and behind it, if asked for, to standard error.
@@ -91,12 +94,12 @@ def java_tool(
     Raises:
         RuntimeError: it ended with an error; the message carries both of its outputs.
     """
-    done = subprocess.run(
-        java_command(main_class, *args), input=stdin, capture_output=True, timeout=timeout_s, check=False
-    )
-    if done.returncode:
-        output = (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
-        raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{output}")
+    with learning(main_class, _classpath()) as flags:
+        command = java_command(main_class, *args, jvm=(*_TOOL_JVM, *flags))
+        done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s, check=False)
+        if done.returncode:
+            output = (done.stdout[-2000:] + done.stderr[-4000:]).decode(errors="replace")
+            raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{output}")
     return done.stdout + done.stderr if with_stderr else done.stdout
 
 
