@@ -10,7 +10,7 @@ import typer
 from pylog.cli.options import FormatOption, connection, format_of, new_app, settings
 from pylog.cli.output import Column, emit, table
 from pylog.cli.progress import progress
-from pylog.ingest.lake import File, Lake
+from pylog.ingest.lake import File, Lake, as_owner
 from pylog.ingest.status import StatusFiles, topic_rows
 
 app = new_app("See what the lake holds: the files that count, and how far it was loaded.")
@@ -85,7 +85,8 @@ def accept(lake: Directory, topic: Annotated[str, typer.Argument(metavar="TOPIC"
     was cut goes on at its end. What the lake holds of the topic stays.
     """
     opened = Lake.open(lake)
-    stop = StatusFiles(opened.root).accept(topic)
+    with as_owner(opened.root):
+        stop = StatusFiles(opened.root).accept(topic)
     typer.echo(f"the next load goes on with topic {topic} without what is missing: {stop.reason}")
 
 
@@ -108,6 +109,7 @@ def retry(
     from pylog.ingest.retry import RetryConfig
     from pylog.ingest.retry import retry as land_again
 
+    opened = Lake.open(lake)
     config = RetryConfig(
         lake=lake,
         topic=topic,
@@ -115,7 +117,7 @@ def retry(
         security=connection(settings(bootstrap or None, None)).security(),
         header_errors="replace" if replace_header_names else "strict",
     )
-    with progress("landing again"):
+    with progress("landing again"), as_owner(opened.root):
         found = land_again(config)
     typer.echo(f"landed records={found.records} dead_letters={found.after} of={found.before} lake={lake}")
 

@@ -185,7 +185,7 @@ class Loader:
         lake.purge(state, config.grace_s)
         lake.prune(max(config.grace_s, COMMITS_KEPT_S))
         status = StatusFiles(lake.root)
-        accepted = status.accepted()
+        accepted = self._accepted(status)
         count = 0
         ends = latest
         log_starts = dict.fromkeys(latest.offsets, 0)  # all that is known of a topic deleted before it is asked for
@@ -200,14 +200,21 @@ class Loader:
                 self._publish(state.position, latest)
                 self._register(lake)
                 self._checkpoint.remember(lake, state)
-                status.carried_out(accepted - self.stopped.keys())
                 self._tell(status, state, ends, count)
+                status.carried_out(accepted - self.stopped.keys())
                 return count
             landed, load, state = self._commit(lake, state, load, accepted)
             latest = load.latest
             self._checkpoint.remember(lake, state)
             self._publish(state.position, latest)
             count += sum(sum(one.rows.values()) for one in landed)
+
+    def _accepted(self, files: StatusFiles) -> frozenset[str]:
+        try:
+            return files.accepted()
+        except StorageError as error:  # these topics stay stopped, the others are loaded
+            print(f"pylog ingest: {error} [{code_of(error)}]", file=sys.stderr)
+            return frozenset()
 
     def _latest(self) -> Position:
         """Return where the topics end now; those that were deleted are left out.

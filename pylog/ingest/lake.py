@@ -54,6 +54,30 @@ _NO_HOUR = "__HIVE_DEFAULT_PARTITION__"
 # Hive's name for null, which Spark, DuckDB and pyarrow read as such.
 
 
+@contextmanager
+def as_owner(root: Path) -> Iterator[None]:
+    """Write what is written meanwhile as the lake's owner where root runs this.
+
+    The jobs do not run as root: they could not delete root's files, nor write into its directories.
+
+    Raises:
+        StorageError: there is no such directory.
+    """
+    if os.geteuid() != 0:
+        yield
+        return
+    with _storage(root):
+        owner = root.stat()
+    group = os.getegid()
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+
+
 class LakeError(PylogError):
     """The directory is no lake of this kind, or contradicts itself; the message says how to go on."""
 

@@ -7,7 +7,6 @@ accepted => <lake>/_status/accepted/<topic>   empty; what is missing of the topi
 Nothing here decides what is loaded twice or not: it may be deleted, and is written again.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -90,11 +89,24 @@ class StatusFiles:
         replace_text(self._path, json.dumps({"version": VERSION, **asdict(status)}, indent=1))
 
     def accepted(self) -> frozenset[str]:
-        """Return the topics of which an operator accepts what is missing."""
+        """Return the topics of which an operator accepts what is missing.
+
+        Raises:
+            StorageError: these could not be forgotten once they are carried out, so that whatever a later load misses
+                of them would be accepted too.
+        """
         try:
-            return frozenset(path.name for path in self._accepted.iterdir())
+            found = frozenset(path.name for path in self._accepted.iterdir())
         except FileNotFoundError:
             return frozenset()
+        except OSError as error:
+            raise StorageError(f"{self._accepted} cannot be read: {error}") from error
+        if found and not os.access(self._accepted, os.W_OK | os.X_OK, effective_ids=True):
+            raise StorageError(
+                f"{self._accepted} cannot be written by uid {os.geteuid()}: what is accepted there "
+                f"({', '.join(map(repr, sorted(found)))}) is not carried out; give the directory to the lake's owner"
+            )
+        return found
 
     def accept(self, topic: str) -> Stop:
         """Accept what is missing of a topic that stopped; return what that was.
@@ -110,10 +122,22 @@ class StatusFiles:
         return stop
 
     def carried_out(self, topics: Iterable[str]) -> None:
-        """Forget what was accepted of *topics*: it was accepted once, and not for ever."""
-        for topic in topics:
-            with contextlib.suppress(OSError):
+        """Forget what was accepted of *topics*: it was accepted once, and not for ever.
+
+        Raises:
+            StorageError: one of them stays accepted; the others are forgotten.
+        """
+        failures = []
+        for topic in sorted(topics):
+            try:
                 (self._accepted / topic).unlink(missing_ok=True)
+            except OSError as error:
+                failures.append(str(error))
+        if failures:
+            raise StorageError(
+                f"what is missing of a topic stays accepted, also in later loads, until its file is deleted: "
+                f"{'; '.join(failures)}"
+            )
 
 
 def topic_rows(state: State, status: Status, only: str | None = None) -> list[dict[str, Any]]:

@@ -1,11 +1,15 @@
 """What a load leaves word of, and what an operator tells the next one."""
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pylog.cli.app import run as pylog
-from pylog.ingest.lake import File, Lake, LakeError, State
+from pylog.errors import StorageError
+from pylog.ingest.lake import File, Lake, LakeError, State, as_owner
 from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of
 
 STATUS = Status(
@@ -40,6 +44,49 @@ def test_only_a_topic_that_stopped_can_be_accepted_and_only_once(tmp_path: Path)
     assert files.accepted() == {"clicks"}
     files.carried_out(["clicks", "logins"])
     assert files.accepted() == frozenset()
+
+
+@pytest.fixture
+def of_another() -> Iterator[Path]:
+    """A lake that the user who runs this test does not own, if that is root; other users own it."""
+    with tempfile.TemporaryDirectory() as name:  # that of pytest is closed to other users
+        root = Path(name)
+        Lake.create(root)
+        StatusFiles(root).write(STATUS)
+        if os.geteuid() == 0:
+            for path in (root, *root.rglob("*")):
+                os.chown(path, 65_534, 65_534)
+        yield root
+
+
+def test_what_root_accepts_can_be_forgotten_by_the_lake_s_owner(of_another: Path) -> None:
+    assert pylog(["lake", "accept", str(of_another), "clicks"]) == 0
+    with as_owner(of_another):
+        files = StatusFiles(of_another)
+        assert files.accepted() == {"clicks"}
+        files.carried_out(["clicks"])
+        assert files.accepted() == frozenset()
+    owner = of_another.stat().st_uid
+    assert {path.stat().st_uid for path in of_another.rglob("*")} == {owner}
+
+
+def test_what_could_not_be_forgotten_is_not_accepted(of_another: Path) -> None:
+    """An earlier release left a directory of root's behind."""
+    directory = of_another / "_status" / "accepted"
+    directory.mkdir()
+    (directory / "clicks").touch()
+    directory.chmod(0o555)
+    try:
+        with as_owner(of_another):
+            files = StatusFiles(of_another)
+            with pytest.raises(
+                StorageError, match=r"accepted cannot be written by uid \d+: .*'clicks'.* not carried out"
+            ):
+                files.accepted()
+            with pytest.raises(StorageError, match=r"stays accepted, also in later loads.*Permission denied"):
+                files.carried_out(["clicks"])
+    finally:
+        directory.chmod(0o755)
 
 
 def test_metrics_name_what_stopped_and_how_far_behind_the_lake_is() -> None:
