@@ -302,10 +302,11 @@ class Console:
         model |= {"code": "PYLOG-0001", "cause": None, "remedy": None}
         return self._page(request, None, Page("failure", "Bug", model, ""), HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _login_form(self, request: Request) -> Response:
-        return self._show_login(request, "", HTTPStatus.OK)
+    async def _login_form(self, request: Request) -> Response:
+        # Not in the pool of threads: who waits for brokers that are away does not keep others from this page.
+        return self._show_login(request, request.query_params.get("next", ""), "", HTTPStatus.OK)
 
-    def _show_login(self, request: Request, problem: str, status: HTTPStatus) -> Response:
+    def _show_login(self, request: Request, place: str, problem: str, status: HTTPStatus) -> Response:
         cookie = request.cookies.get(self._cookie, "")
         is_new = not self._sessions.is_cookie(cookie)
         if is_new:
@@ -313,7 +314,7 @@ class Console:
         model = {
             "problem": problem,
             "token": self._sessions.form_token(cookie),
-            "next": _local_path(request.query_params.get("next", "")),
+            "next": _local_path(place),
             "unknown": [],
         }
         answer = self._page(request, None, Page("login", "Log in", model, ""), status)
@@ -326,14 +327,14 @@ class Console:
         return await run_in_threadpool(self._log_in, request, form)
 
     def _log_in(self, request: Request, form: Mapping[str, str]) -> Response:
-        user, password = form.get("user", ""), form.get("password", "")
+        user, password, place = form.get("user", ""), form.get("password", ""), form.get("next", "")
         address, now_s = request.client.host if request.client else "", self._clock_s()
         # The address first: it is the one that an attacker cannot choose at will.
         if not self._attempts.take(f"address {address}", ATTEMPTS_OF_ADDRESS, now_s) or not self._attempts.take(
             f"user {address} {_digest(user)}", ATTEMPTS_OF_USER, now_s
         ):
             problem = "Too many attempts to log in. Wait a minute."
-            answer = self._show_login(request, problem, HTTPStatus.TOO_MANY_REQUESTS)
+            answer = self._show_login(request, place, problem, HTTPStatus.TOO_MANY_REQUESTS)
             answer.headers["retry-after"] = "60"
             return answer
         try:
@@ -342,15 +343,15 @@ class Console:
             is_wrong = isinstance(error, ApiError) and error.code is ErrorCode.SASL_AUTHENTICATION_FAILED
             status = HTTPStatus.FORBIDDEN if is_wrong else HTTPStatus.SERVICE_UNAVAILABLE
             said = "Name or password is wrong." if is_wrong else f"No broker could be asked: {reason_of(error)}"
-            return self._show_login(request, said, status)
+            return self._show_login(request, place, said, status)
         person = self._same_person(user, password) or self._new_person(user, connection)
         cookie = self._sessions.begin(user, person, now_s)
         if cookie is None:
             problem = "Too many people are logged in. Try again later."
-            return self._show_login(request, problem, HTTPStatus.SERVICE_UNAVAILABLE)
+            return self._show_login(request, place, problem, HTTPStatus.SERVICE_UNAVAILABLE)
         # A new cookie: one that somebody put there before the login is worth nothing after it.
         self._sessions.end(request.cookies.get(self._cookie, ""))
-        found = RedirectResponse(_local_path(form.get("next", "")), HTTPStatus.SEE_OTHER)
+        found = RedirectResponse(_local_path(place), HTTPStatus.SEE_OTHER)
         self._set_cookie(found, cookie)
         return found
 
@@ -375,8 +376,7 @@ class Console:
         Raises:
             HTTPException: it is not a form of ours, or did not come from a page of ours.
         """
-        origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
-        if urlsplit(origin).netloc != host or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        if not self._is_own(request) or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise HTTPException(403, "The form comes from another site, so it was not accepted.")
         if request.headers.get("content-type", "").partition(";")[0] != _FORM_TYPE:
             raise HTTPException(415, "A form is wanted.")
@@ -390,6 +390,16 @@ class Console:
         if not self._sessions.is_form_token(request.cookies.get(self._cookie, ""), form.get("token", "")):
             raise HTTPException(403, "The form has expired. Load the page again.")
         return form
+
+    def _is_own(self, request: Request) -> bool:
+        """Return whether the page of a form is ours: of the address that was asked, or of the proxy's."""
+        origin = request.headers.get("origin", "")
+        if origin and origin == self._config.public_url.rstrip("/"):
+            return True  # the proxy may ask us by another name
+        try:
+            return urlsplit(origin).netloc == request.headers.get("host", "")
+        except ValueError:
+            return False
 
     def _set_cookie(self, answer: Response, cookie: str) -> None:
         answer.set_cookie(
@@ -413,8 +423,15 @@ class _Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        app = self._app if scope["type"] != "http" or self._is_ours(Request(scope)) else _NOT_OURS
-        await app(scope, receive, send_with_headers)
+        await self._app_for(scope)(scope, receive, send_with_headers)
+
+    def _app_for(self, scope: Scope) -> ASGIApp:
+        if scope["type"] != "http":
+            return self._app
+        request = Request(scope)
+        if not self._is_ours(request):
+            return _NOT_OURS
+        return _NOT_FROM_THERE if _is_embedded(request) else self._app
 
     def _is_ours(self, request: Request) -> bool:
         try:
@@ -425,6 +442,19 @@ class _Guard:
 
 
 _NOT_OURS = Response("This console does not have the name that the request asks for.\n", 421, media_type="text/plain")
+
+
+def _is_embedded(request: Request) -> bool:
+    """Return whether a page of another site asks for something of ours for itself, which would have us read records.
+
+    Somebody who follows a link from there asks for a document.
+    """
+    headers = request.headers
+    is_foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+    return is_foreign and (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) != ("navigate", "document")
+
+
+_NOT_FROM_THERE = Response("A page of another site asks for this.\n", 403, media_type="text/plain")
 
 
 class _Files:
@@ -440,8 +470,8 @@ class _Files:
         """Return the address of a file."""
         return f"/static/{name}?v={hashlib.sha256(self._contents[name]).hexdigest()[:12]}"
 
-    def answer(self, request: Request) -> Response:
-        """Answer a request for a file."""
+    async def answer(self, request: Request) -> Response:
+        """Answer a request for a file; not in the pool of threads, where pages wait."""
         name = request.path_params["name"]
         if name not in self._contents:
             raise HTTPException(404)

@@ -74,6 +74,15 @@ class ConsoleConfig:
                 f"listen: {host} is no loopback address, and passwords would pass the network unencrypted; "
                 "set certificate_file and key_file"
             )
+        if self.public_url and not self.has_login:
+            raise ConfigError(
+                "public_url: without login everybody who reaches the proxy sees the cluster; set login: scram, or let "
+                "people come by ssh -L"
+            )
+        if self.public_url.startswith("http:"):
+            raise ConfigError(
+                f"public_url: passwords would pass the network unencrypted; must be https://HOST, got {self.public_url}"
+            )
         if self.changes and not self.has_login:
             raise ConfigError("changes: without a login nobody could say who made them; set login: scram")
         for verb in self.changes:

@@ -34,9 +34,11 @@ from pylog.console.counts import Counts, Look
 from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
 from pylog.console.records import (
+    BROWSE,
+    SEARCH,
     TAIL,
     Deserialize,
-    FoundInTopic,
+    Found,
     parse_places,
     records_data,
     search_data,
@@ -363,7 +365,7 @@ def records(ask: Ask) -> Page:
     elif offset is None:
         offset = start if query else end - LATEST_COUNT
     begin: Offset = min(max(offset, start), end)
-    read = source.records(place, begin, end, query.encode())
+    read = source.read(name, {number: (begin, end)}, query.encode(), SEARCH if query else BROWSE)
     model = {"topic": name, "partition": number} | records_data(read, begin, (start, end), query, ask.deserialize)
     model["time"] = at
     model["unknown"] = screens.missing(offsets=held)
@@ -393,7 +395,7 @@ def search(ask: Ask) -> Page:
     leaderless = [one.partition for one in topic_view.partitions if not one.has_leader]
     model: dict[str, Any] = {"topic": name, "time": at, "query": query, "sentence": "", "records": [], "next": None}
     if query:
-        model |= search_data(source.search(name, spans, query.encode()), spans, query, ask.deserialize)
+        model |= search_data(source.read(name, spans, query.encode()), spans, query, ask.deserialize)
     model["unknown"] = screens.missing(offsets=held) + [
         {"what": f"partition {one}", "reason": "it has no leader, so nobody can read it", "since_ms": None,
          "shown_from_ms": None}
@@ -421,9 +423,9 @@ def tail(ask: Ask) -> Page:
     ends = {place.partition: (one.start, one.end) for place, one in (held.value or {}).items()}
     spans = tail_spans(ends, seen)
     unknown = screens.missing(offsets=held)
-    found = FoundInTopic({})
+    found = Found({})
     try:
-        found = source.search(name, spans, b"", TAIL)
+        found = source.read(name, spans, b"", TAIL)
     except PylogError as error:
         # It is followed: the next look may find more.
         unknown.append({"what": "records", "reason": reason_of(error), "since_ms": None, "shown_from_ms": None})
@@ -454,7 +456,7 @@ def went(ask: Ask) -> Page:
     offset = given if given is not None else max(held.end - 1, 0) if held else 0
     timestamp_ms: int | None = None
     if ask.person.may_read_payloads and held and held.start <= offset < held.end:
-        for one in source.records(place, offset, offset + 1, b"").records:
+        for one in source.read(name, {number: (offset, offset + 1)}, b"", BROWSE).records:
             timestamp_ms = one.timestamp_ms if one.timestamp_ms >= 0 else None
     model = tiers.went(
         place, offset, held, timestamp_ms, source.topic_id(name), ask.pipeline.lake(), ask.counts.window_ms
@@ -651,7 +653,7 @@ def changes(ask: Ask) -> Page:
         one = (held.value or {}).get(place)
         if one is not None:
             try:
-                read = source.records(place, max(one.start, one.end - LATEST_COUNT), one.end, b"")
+                read = source.read(CHANGES_TOPIC, {0: (max(one.start, one.end - LATEST_COUNT), one.end)}, b"", BROWSE)
                 rows = changes_data(record.value for record in read.records)
             except PylogError as error:
                 unknown.append({"what": "changes", "reason": reason_of(error), "since_ms": None, "shown_from_ms": None})

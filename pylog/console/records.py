@@ -7,19 +7,20 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from pylog.client.avro import FRAME_BYTES, MAGIC, SchemaError
 from pylog.client.consumer import ConsumedRecord
 from pylog.client.rows import Row
 from pylog.errors import ConfigError
-from pylog.model import Offset
+from pylog.model import Offset, TopicPartition
 
 SHOWN_BYTES = 64 << 10
 """Of one key, value or header: more freezes a browser."""
 
-PARSED_BYTES = 1 << 20
-"""A larger value is not parsed: as a tree it takes ten times its bytes."""
+PARSED_BYTES = 256 << 10
+"""A larger value is not parsed: as a tree it takes up to thirty times its bytes, and its beginning alone is shown."""
 
 BINARY_BYTES = 256
 """Of content that is no text."""
@@ -59,47 +60,79 @@ class Found:
     """What reading brought.
 
     Attributes:
-        records: hits, or all records without a search.
+        next_offsets: where to go on in each partition.
+        records: hits, or all records without a search; in the order in which they were read.
         scanned: records looked at.
         scanned_bytes: of keys, values and headers.
-        next_offset: where to go on.
-        ended_by: end, records, bytes or time.
+        ended_by: end, transaction, records, bytes or time.
+        open_at: partitions that cannot be read to their ends, with the offset at which an open transaction begins.
     """
 
-    next_offset: Offset
+    next_offsets: dict[int, Offset]
     records: list[ConsumedRecord] = field(default_factory=list)
     scanned: int = 0
     scanned_bytes: int = 0
     ended_by: str = "end"
+    open_at: Mapping[int, Offset] = field(default_factory=dict)
+
+
+class Left:
+    """What is left to read of several partitions, each from its first offset to before its second.
+
+    Attributes:
+        ends: of the partitions that are still to be read.
+        open_at: partitions of which nothing more can be read, with the offset at which an open transaction begins.
+    """
+
+    def __init__(self, spans: Mapping[int, tuple[Offset, Offset]]) -> None:
+        self.ends = {partition: end for partition, (start, end) in spans.items() if start < end}
+        self.open_at: dict[int, Offset] = {}
+
+    def note(self, batch: Iterable[ConsumedRecord], at_end: Mapping[TopicPartition, Offset]) -> list[int]:
+        """Note what was read and where reading came to an end; return the partitions that are done with it.
+
+        The log may have grown meanwhile, so a batch may hold records of a partition that was done before.
+        """
+        done = {one.partition for one in batch if one.offset >= self.ends.get(one.partition, one.offset + 2) - 1}
+        for place, offset in at_end.items():
+            # The last offsets before an end may hold no record: compaction, markers of transactions.
+            if place.partition in self.ends and place.partition not in done:
+                done.add(place.partition)
+                if offset < self.ends[place.partition]:
+                    self.open_at[place.partition] = offset
+        for partition in done:
+            del self.ends[partition]
+        return sorted(done)
 
 
 def collect(
     batches: Iterable[Sequence[ConsumedRecord]],
-    start: Offset,
-    end: Offset,
+    spans: Mapping[int, tuple[Offset, Offset]],
     needle: bytes,
     budget: Budget,
     clock_s: Callable[[], float],
+    open_at: Mapping[int, Offset] = MappingProxyType({}),
 ) -> Found:
-    """Take records until *end* or until the budget is used up.
+    """Take records of partitions until each one's end or until the budget is used up.
 
     Args:
-        batches: what was read, in order; an empty one is a moment in which nothing came.
-        start: where reading began.
-        end: of the partition, when reading began.
+        batches: what was read, in order within each partition; an empty one is a moment in which nothing came.  They
+            end when every partition was read to its end.
+        spans: where reading begins in each partition, and where it ended when reading began.
         needle: bytes that a hit has in its key, its value or a header; empty for every record.
         budget: the limits.
         clock_s: seconds of a clock that does not go back.
+        open_at: `Left.open_at`, once the batches have ended.
     """
-    found = Found(start)
+    found = Found({partition: start for partition, (start, _) in spans.items()})
     deadline_s = clock_s() + budget.seconds
     for batch in batches:
         for record in batch:
-            if record.offset >= end:
-                break
+            if record.offset >= spans[record.partition][1]:
+                continue
             found.scanned += 1
             found.scanned_bytes += _size(record)
-            found.next_offset = record.offset + 1
+            found.next_offsets[record.partition] = record.offset + 1
             if not needle or _has(record, needle):
                 found.records.append(record)
             if len(found.records) >= budget.records:
@@ -111,72 +144,14 @@ def collect(
         if clock_s() >= deadline_s:
             found.ended_by = "time"
             return found
-    found.next_offset = end
-    return found
-
-
-@dataclass(slots=True)
-class FoundInTopic:
-    """What a search through all partitions of a topic brought.
-
-    Attributes:
-        next_offsets: where to go on in each partition.
-        records: hits, in the order in which they were read.
-        scanned: records looked at.
-        scanned_bytes: of keys, values and headers.
-        ended_by: end, records, bytes or time.
-    """
-
-    next_offsets: dict[int, Offset]
-    records: list[ConsumedRecord] = field(default_factory=list)
-    scanned: int = 0
-    scanned_bytes: int = 0
-    ended_by: str = "end"
-
-
-def collect_topic(
-    batches: Iterable[Sequence[ConsumedRecord]],
-    spans: Mapping[int, tuple[Offset, Offset]],
-    needle: bytes,
-    budget: Budget,
-    clock_s: Callable[[], float],
-) -> FoundInTopic:
-    """Look through records of several partitions until each one's end or until the budget is used up.
-
-    Args:
-        batches: what was read, in order within each partition; an empty one is a moment in which nothing came.  They
-            end when every partition was read to its end.
-        spans: where reading begins in each partition, and where it ended when reading began.
-        needle: bytes that a hit has in its key, its value or a header.
-        budget: the limits.
-        clock_s: seconds of a clock that does not go back.
-    """
-    found = FoundInTopic({partition: start for partition, (start, _) in spans.items()})
-    deadline_s = clock_s() + budget.seconds
-    for batch in batches:
-        for record in batch:
-            if record.offset >= spans[record.partition][1]:
-                continue
-            found.scanned += 1
-            found.scanned_bytes += _size(record)
-            found.next_offsets[record.partition] = record.offset + 1
-            if _has(record, needle):
-                found.records.append(record)
-            if len(found.records) >= budget.records:
-                found.ended_by = "records"
-            elif found.scanned_bytes >= budget.bytes:
-                found.ended_by = "bytes"
-            if found.ended_by != "end":
-                return found
-        if clock_s() >= deadline_s:
-            found.ended_by = "time"
-            return found
-    found.next_offsets = {partition: end for partition, (_, end) in spans.items()}
+    found.open_at = dict(open_at)
+    found.next_offsets = {partition: open_at.get(partition, end) for partition, (_, end) in spans.items()}
+    found.ended_by = "transaction" if open_at else "end"
     return found
 
 
 def search_data(
-    found: FoundInTopic, spans: Mapping[int, tuple[Offset, Offset]], query: str, deserialize: Deserialize | None
+    found: Found, spans: Mapping[int, tuple[Offset, Offset]], query: str, deserialize: Deserialize | None
 ) -> Row:
     """Return the model of a search through a topic.
 
@@ -190,7 +165,7 @@ def search_data(
     total = sum(end - start for start, end in spans.values())
     hits = f"{len(found.records):,} {'record' if len(found.records) == 1 else 'records'}"
     named = "1 partition" if len(spans) == 1 else f"{len(spans):,} partitions"
-    ends = _ENDS | {"end": "That is all of them."}
+    ended = "That is all of them." if found.ended_by == "end" else _end_of(found)
     is_done = found.ended_by == "end" or searched >= total
     return {
         "query": query,
@@ -199,7 +174,7 @@ def search_data(
         "scanned": found.scanned,
         "scanned_bytes": found.scanned_bytes,
         "ended_by": found.ended_by,
-        "sentence": f"Searched {searched:,} of {total:,} offsets in {named}: {hits} found. {ends[found.ended_by]}",
+        "sentence": f"Searched {searched:,} of {total:,} offsets in {named}: {hits} found. {ended}",
         "next": None if is_done else format_places(found.next_offsets),
         "records": [_record_row(one, deserialize) | {"partition": one.partition} for one in found.records],
     }
@@ -224,7 +199,7 @@ def tail_spans(
 
 
 def tail_data(
-    found: FoundInTopic,
+    found: Found,
     ends: Mapping[int, tuple[Offset, Offset]],
     seen: Mapping[int, Offset],
     deserialize: Deserialize | None,
@@ -289,6 +264,7 @@ def records_data(
         query: what was searched for; empty for browsing.
         deserialize: for values in Avro; None without a registry.
     """
+    [next_offset] = found.next_offsets.values()
     return {
         "from_offset": start,
         "start_offset": held[0],
@@ -296,9 +272,9 @@ def records_data(
         "query": query,
         "scanned": found.scanned,
         "scanned_bytes": found.scanned_bytes,
-        "next_offset": found.next_offset if found.next_offset < held[1] else None,
+        "next_offset": next_offset if next_offset < held[1] else None,
         "ended_by": found.ended_by,
-        "sentence": _sentence(found, start, held[1], is_search=bool(query)),
+        "sentence": _sentence(found, start, next_offset, held[1], is_search=bool(query)),
         "records": [_record_row(one, deserialize) for one in found.records],
     }
 
@@ -311,15 +287,25 @@ _ENDS = {
 }
 
 
-def _sentence(found: Found, start: Offset, end: Offset, *, is_search: bool) -> str:
+def _end_of(found: Found) -> str:
+    """Return why reading ended, as a sentence."""
+    if found.ended_by != "transaction":
+        return _ENDS[found.ended_by]
+    partition, offset = min(found.open_at.items())
+    others = len(found.open_at) - 1
+    more = f" The same holds for {others:,} more {'partition' if others == 1 else 'partitions'}." if others else ""
+    return f"Partition {partition} cannot be read from offset {offset:,} on: an open transaction begins there.{more}"
+
+
+def _sentence(found: Found, start: Offset, next_offset: Offset, end: Offset, *, is_search: bool) -> str:
     if start >= end:
         return "There is no record from this offset on."
     hits = f"{len(found.records):,} {'record' if len(found.records) == 1 else 'records'}"
     if is_search:
-        span = f"Searched {found.next_offset - start:,} of {end - start:,} offsets: {hits} found."
+        span = f"Searched {next_offset - start:,} of {end - start:,} offsets: {hits} found."
     else:
-        span = f"Offsets {start:,} to {found.next_offset - 1:,}: {hits}."
-    return f"{span} {_ENDS[found.ended_by]}"
+        span = f"Offsets {start:,} to {next_offset - 1:,}: {hits}."
+    return f"{span} {_end_of(found)}"
 
 
 def _record_row(record: ConsumedRecord, deserialize: Deserialize | None) -> Row:
@@ -363,7 +349,7 @@ def _kind_and_text(payload: bytes, deserialize: Deserialize | None) -> tuple[str
     note = None
     if deserialize and FRAME_BYTES <= len(payload) <= PARSED_BYTES and payload[0] == MAGIC:
         try:
-            return "avro", json.dumps(deserialize(payload), indent=2, ensure_ascii=False, default=str), None
+            return "avro", _indented(deserialize(payload)), None
         except (SchemaError, ValueError, RecursionError) as error:
             note = f"not shown as Avro: {error}"
     try:
@@ -373,10 +359,27 @@ def _kind_and_text(payload: bytes, deserialize: Deserialize | None) -> tuple[str
         return "binary", payload[: BINARY_BYTES + 1].hex(" "), note
     if text[:1] in ("{", "[") and len(payload) <= PARSED_BYTES:
         try:
-            return "json", json.dumps(json.loads(text), indent=2, ensure_ascii=False), note
+            return "json", _indented(json.loads(text)), note
         except (ValueError, RecursionError):
             pass  # it only looks like JSON, and is shown as it is
     return "text", text, note
+
+
+_JSON = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
+
+
+def _indented(value: object) -> str:
+    """Return *value* as indented JSON; of one that is longer than what is shown, a little more than that.
+
+    Indentation multiplies: 40 kB of nested lists would become 34 MB.
+    """
+    parts, length = [], 0
+    for part in _JSON.iterencode(value):
+        parts.append(part)
+        length += len(part)
+        if length > SHOWN_BYTES:
+            break
+    return "".join(parts)
 
 
 def _visible(text: str) -> str:

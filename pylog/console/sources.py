@@ -25,7 +25,7 @@ from pylog.client.producer import Producer
 from pylog.client.raw import topic_ids
 from pylog.console.changes import WRITE_S, Target, new_offsets
 from pylog.console.readings import FirstSeen, Questions, Reading
-from pylog.console.records import BROWSE, SEARCH, Budget, Found, FoundInTopic, collect, collect_topic
+from pylog.console.records import SEARCH, Budget, Found, Left, collect
 from pylog.console.screens import problems_of
 from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.model import Offset, TopicPartition
@@ -319,10 +319,16 @@ class ClusterSource:
 
         return self._questions.read(("id", topic), SLOW_MS, ask)
 
-    def search(
+    def read(
         self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], needle: bytes, budget: Budget = SEARCH
-    ) -> FoundInTopic:
-        """Search partitions from their first offset to before their second, within *budget*.
+    ) -> Found:
+        """Read partitions from their first offset to before their second, within *budget*.
+
+        Args:
+            topic: the topic.
+            spans: by partition.
+            needle: bytes that a record must contain; empty for all records.
+            budget: when to stop, whatever is left.
 
         Raises:
             TooManyReaders: others read.
@@ -331,53 +337,23 @@ class ClusterSource:
         if not self._readers.acquire(blocking=False):
             raise TooManyReaders(f"{MAX_READERS} pages of records are being read; try again in a moment")
         try:
-            return collect_topic(self._batches_of(topic, spans), spans, needle, budget, time.monotonic)
+            left = Left(spans)
+            return collect(self._batches(topic, spans, left), spans, needle, budget, time.monotonic, left.open_at)
         finally:
             self._readers.release()
 
-    def _batches_of(self, topic: str, spans: Mapping[int, tuple[Offset, Offset]]) -> Iterator[Sequence[ConsumedRecord]]:
-        left = {partition: end for partition, (start, end) in spans.items() if start < end}
-        if not left:
+    def _batches(
+        self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], left: Left
+    ) -> Iterator[Sequence[ConsumedRecord]]:
+        if not left.ends:
             return
         with Consumer(self.connection, **_FETCH) as consumer:
-            consumer.assign({TopicPartition(topic, partition): spans[partition][0] for partition in left})
-            while left:
+            consumer.assign({TopicPartition(topic, partition): spans[partition][0] for partition in left.ends})
+            while left.ends:
                 batch = consumer.read(0.1)
                 yield batch
-                for record in batch:
-                    if record.offset >= left.get(record.partition, record.offset + 1) - 1:
-                        del left[record.partition]
-                        consumer.pause(TopicPartition(topic, record.partition))
-                # The last offsets may hold no record: compaction, markers of transactions.
-                for place in consumer.at_end:
-                    left.pop(place.partition, None)
-
-    def records(self, place: TopicPartition, start: Offset, end: Offset, needle: bytes) -> Found:
-        """Read records from *start* to before *end*, within the budget of a page or of a search.
-
-        Raises:
-            TooManyReaders: others read.
-            PylogError: the cluster refuses, or nobody answers.
-        """
-        budget = SEARCH if needle else BROWSE
-        if start >= end:
-            return Found(start)
-        if not self._readers.acquire(blocking=False):
-            raise TooManyReaders(f"{MAX_READERS} pages of records are being read; try again in a moment")
-        try:
-            return collect(self._batches(place, start, end), start, end, needle, budget, time.monotonic)
-        finally:
-            self._readers.release()
-
-    def _batches(self, place: TopicPartition, start: Offset, end: Offset) -> Iterator[Sequence[ConsumedRecord]]:
-        with Consumer(self.connection, **_FETCH) as consumer:
-            consumer.assign({place: start})
-            while True:
-                batch = consumer.read(0.1)
-                yield batch
-                # The last offsets may hold no record: compaction, markers of transactions.
-                if (batch and batch[-1].offset >= end - 1) or place in consumer.at_end:
-                    return
+                for partition in left.note(batch, consumer.at_end):
+                    consumer.pause(TopicPartition(topic, partition))
 
     def _group(self, group_id: str) -> GroupView | ApiError:
         try:

@@ -37,7 +37,7 @@ from pylog.console.counts import Counts, Look, Producers
 from pylog.console.pages import PAGES, VISIBLE_MS, parse_time
 from pylog.console.pipeline import CommitFacts, LakeFacts, MirrorFacts, Pipeline
 from pylog.console.readings import Reading
-from pylog.console.records import SEARCH, Budget, Found, FoundInTopic
+from pylog.console.records import SEARCH, Budget, Found
 from pylog.console.sessions import IDLE_S
 from pylog.console.sources import ClusterSource, Lags
 from pylog.console.tails import EVERY_S, MAX_TAILS
@@ -55,6 +55,8 @@ from tests.unit.test_commands import refusal
 
 EVIL = "\"><script>alert('1')<img src=x onerror=alert(1)>{{7*7}}&lt;"
 PLACE = TopicPartition(EVIL, 0)
+THREADS = 40
+"""That Starlette has for functions which may wait."""
 SECURED = Connection(
     bootstrap="127.0.0.1:1",
     properties={
@@ -135,19 +137,17 @@ class Planted(ClusterSource):
     def verdicts(self, group_id: str, progress: Any) -> Reading[dict[TopicPartition, Verdict]]:
         return known({PLACE: Verdict(Status.STOP, 5)})
 
-    def records(self, place: TopicPartition, start: int, end: int, needle: bytes) -> Found:
-        text = EVIL.encode()
-        one = ConsumedRecord(EVIL, 0, 0, 1, text, b'{"a": ' + json.dumps(EVIL).encode() + b"}", [(EVIL, text)])
-        return Found(1, [one, replace(one, offset=1, value=text)], 2, 10, "records")
-
     def offsets_at(self, places: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 1)
 
-    def search(
-        self, topic: str, spans: Mapping[int, tuple[int, int]], needle: bytes, budget: Budget = SEARCH
-    ) -> FoundInTopic:
-        one = ConsumedRecord(EVIL, 0, 0, 1, needle, EVIL.encode(), [])
-        return FoundInTopic({0: 1}, [one], 1, 10, "bytes")
+    def read(self, topic: str, spans: Mapping[int, tuple[int, int]], needle: bytes, budget: Budget = SEARCH) -> Found:
+        text = EVIL.encode()
+        one = ConsumedRecord(
+            EVIL, 0, 0, 1, needle or text, b'{"a": ' + json.dumps(EVIL).encode() + b"}", [(EVIL, text)]
+        )
+        if needle:
+            return Found({0: 1}, [replace(one, value=text, headers=[])], 1, 10, "bytes")
+        return Found({0: 1}, [one, replace(one, offset=1, value=text)], 2, 10, "records")
 
 
 @dataclass
@@ -552,6 +552,7 @@ def test_a_wrong_password_is_refused_with_one_sentence(locked: TestClient) -> No
     assert (wrong.status_code, stranger.status_code) == (403, 403)
     assert "Name or password is wrong." in wrong.text
     assert "Name or password is wrong." in stranger.text
+    assert [one["value"] for one in Html(wrong.text).of("input") if one.get("name") == "next"] == ["/topics"]
     assert locked.get("/").status_code == 303
 
 
@@ -583,6 +584,7 @@ def test_brokers_that_are_away_are_no_wrong_password() -> None:
         {"origin": "null"},
         {"origin": ""},
         {"origin": "http://localhost:9999"},
+        {"origin": "http://["},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
@@ -592,6 +594,13 @@ def test_a_form_of_another_site_is_refused(locked: TestClient, headers: dict[str
     assert locked.get("/").status_code == 303
 
 
+def test_a_proxy_may_ask_by_another_name_than_browsers() -> None:
+    with client_of(ConsoleConfig(cluster=SECURED, has_login=True, public_url="https://console.example/")) as client:
+        assert log_in(client, origin="https://console.example").status_code == 303
+        assert log_in(client, origin="https://console.example.evil").status_code == 403
+        assert log_in(client, origin="http://console.example").status_code == 403
+
+
 def test_a_form_needs_the_token_of_its_cookie(locked: TestClient) -> None:
     [token] = [one["value"] for one in Html(locked.get("/login").text).of("input") if one.get("name") == "token"]
     form = {"user": "alice", "password": "wonder", "next": "/"}
@@ -599,6 +608,49 @@ def test_a_form_needs_the_token_of_its_cookie(locked: TestClient) -> None:
     assert locked.post("/login", data=form, headers=origin).status_code == 403
     locked.cookies.clear()
     assert locked.post("/login", data=form | {"token": token or ""}, headers=origin).status_code == 403
+
+
+def test_a_page_of_another_site_has_nothing_read(open_client: TestClient) -> None:
+    for site in ("cross-site", "same-site"):
+        for mode, kind, status in (
+            ("no-cors", "image", 403),
+            ("navigate", "iframe", 403),
+            ("cors", "empty", 403),
+            ("navigate", "document", 200),
+        ):
+            headers = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": kind}
+            assert open_client.get(records_address(), headers=headers).status_code == status
+    assert open_client.get("/", headers={"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}).status_code == 200
+
+
+def test_pages_that_wait_keep_nobody_from_the_login_form() -> None:
+    is_over = threading.Event()
+    waiting = threading.Semaphore(0)
+    was_over: list[bool] = []
+
+    class Silent(Planted):
+        def view(self) -> Reading[ClusterView]:
+            waiting.release()
+            was_over.append(is_over.wait(60.0))
+            return super().view()
+
+    config = ConsoleConfig(cluster=SECURED, has_login=True)
+    console = Console(config, LAGS, PlantedCounts(), None, Clock(), Silent, Brokers(), PlantedPipeline())
+    with TestClient(console.app(), base_url="http://localhost", follow_redirects=False) as client:
+        log_in(client)
+        readers = [threading.Thread(target=client.get, args=("/topics",)) for _ in range(THREADS)]
+        for one in readers:
+            one.start()
+        for _ in readers:
+            waiting.acquire()
+        try:
+            assert client.get("/login").status_code == 200
+            assert client.get("/static/console.css").status_code == 200
+        finally:
+            is_over.set()
+            for one in readers:
+                one.join()
+    assert was_over == [True] * THREADS, "the login form waited for the pages"
 
 
 def test_a_form_is_small_and_a_form(locked: TestClient) -> None:

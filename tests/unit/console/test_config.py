@@ -34,8 +34,11 @@ FILES = {"certificate": Path("c.pem"), "key": Path("k.pem")}
         (OPEN, {"has_login": True}, "needs brokers with logins"),
         (SECURED, {"has_login": True, "certificate": Path("c")}, "one of them is missing"),
         (SECURED, {"has_login": True, "mechanism": "PLAIN"}, "login_mechanism"),
-        (OPEN, {"public_url": "javascript:alert(1)"}, "public_url"),
-        (OPEN, {"public_url": "https://h/path"}, "public_url"),
+        (SECURED, {"has_login": True, "public_url": "javascript:alert(1)"}, "public_url: must be"),
+        (SECURED, {"has_login": True, "public_url": "https://h/path"}, "public_url: must be"),
+        (OPEN, {"public_url": "https://console.example"}, "public_url: without login everybody"),
+        (SECURED, {"public_url": "https://console.example", "read_payloads": ("*",)}, "public_url: without login"),
+        (SECURED, {"has_login": True, "public_url": "http://console.example"}, "public_url: passwords would pass"),
     ],
 )
 def test_what_would_not_be_safe_is_refused(cluster: Connection, values: dict[str, Any], words: str) -> None:

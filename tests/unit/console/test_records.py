@@ -1,6 +1,7 @@
 """Records on a page: hits, budgets, and bytes that become text."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -15,7 +16,6 @@ from pylog.console.records import (
     SHOWN_BYTES,
     Budget,
     collect,
-    collect_topic,
     decoded,
     parse_places,
     records_data,
@@ -37,18 +37,18 @@ def clock() -> float:
 
 
 def test_reading_ends_at_the_end_that_the_partition_had() -> None:
-    found = collect([[record(0), record(1)], [record(2)]], 0, 2, b"", BUDGET, clock)
-    assert ([one.offset for one in found.records], found.next_offset, found.ended_by) == ([0, 1], 2, "end")
+    found = collect([[record(0), record(1)], [record(2)]], {0: (0, 2)}, b"", BUDGET, clock)
+    assert ([one.offset for one in found.records], found.next_offsets[0], found.ended_by) == ([0, 1], 2, "end")
 
 
 def test_a_page_that_is_full_says_where_it_goes_on() -> None:
-    found = collect([[record(n) for n in range(9)]], 0, 9, b"", BUDGET, clock)
-    assert (len(found.records), found.next_offset, found.ended_by) == (3, 3, "records")
+    found = collect([[record(n) for n in range(9)]], {0: (0, 9)}, b"", BUDGET, clock)
+    assert (len(found.records), found.next_offsets[0], found.ended_by) == (3, 3, "records")
 
 
 def test_a_search_counts_hits_and_not_what_it_read() -> None:
     records = [record(n, b"needle" if n == 7 else b"hay") for n in range(9)]
-    found = collect([records], 0, 9, b"needle", BUDGET, clock)
+    found = collect([records], {0: (0, 9)}, b"needle", BUDGET, clock)
     assert ([one.offset for one in found.records], found.scanned, found.ended_by) == ([7], 9, "end")
 
 
@@ -59,13 +59,13 @@ def test_a_search_looks_into_keys_headers_and_their_names() -> None:
         record(2, b"x", headers=[("h", b"needle")]),
         record(3, None),
     ]
-    found = collect([records], 0, 4, b"needle", Budget(records=9, bytes=1_000, seconds=1), clock)
+    found = collect([records], {0: (0, 4)}, b"needle", Budget(records=9, bytes=1_000, seconds=1), clock)
     assert [one.offset for one in found.records] == [0, 1, 2]
 
 
 def test_bytes_are_limited_and_a_record_above_the_limit_is_shown_alone() -> None:
-    found = collect([[record(0, b"x" * 5_000), record(1)]], 0, 2, b"", BUDGET, clock)
-    assert (len(found.records), found.next_offset, found.ended_by) == (1, 1, "bytes")
+    found = collect([[record(0, b"x" * 5_000), record(1)]], {0: (0, 2)}, b"", BUDGET, clock)
+    assert (len(found.records), found.next_offsets[0], found.ended_by) == (1, 1, "bytes")
 
 
 def test_time_is_limited_also_while_nothing_comes() -> None:
@@ -75,12 +75,12 @@ def test_time_is_limited_also_while_nothing_comes() -> None:
         while True:
             yield []
 
-    found = collect(silence(), 4, 9, b"", BUDGET, lambda: next(times))
-    assert (found.records, found.next_offset, found.ended_by) == ([], 4, "time")
+    found = collect(silence(), {0: (4, 9)}, b"", BUDGET, lambda: next(times))
+    assert (found.records, found.next_offsets[0], found.ended_by) == ([], 4, "time")
 
 
 def test_a_search_that_stops_says_how_far_it_came() -> None:
-    found = collect([[record(n, b"x" * 400) for n in range(9)]], 0, 9, b"needle", BUDGET, clock)
+    found = collect([[record(n, b"x" * 400) for n in range(9)]], {0: (0, 9)}, b"needle", BUDGET, clock)
     data = records_data(found, 0, (0, 9), "needle", None)
     assert data["sentence"] == (
         "Searched 3 of 9 offsets: 0 records found. It stopped because it had read as many bytes as one page may."
@@ -113,6 +113,27 @@ def test_a_number_of_thousands_of_digits_is_shown_as_it_is() -> None:
     assert kind_and_text(decoded(payload, None)) == ("text", payload.decode())
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"[" * 200 + b"1," * 20_000 + b"1" + b"]" * 200,
+        b'{"a":' * 180 + b"[" + b"1," * 100_000 + b"1]" + b"}" * 180,
+        b"[" + b"[]," * 80_000 + b"[]]",
+        b"[" * 900 + b"]" * 900,
+    ],
+)
+def test_indentation_does_not_multiply_what_a_record_takes(payload: bytes) -> None:
+    tracemalloc.start()
+    try:
+        as_json, as_avro = decoded(payload, None), decoded(b"\x00\x00\x00\x00\x07x", lambda _: json.loads(payload))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 16 << 20
+    assert max(len(as_json["text"]), len(as_avro["text"])) <= SHOWN_BYTES
+    assert as_json["text"].startswith(("[", "{"))
+
+
 def test_what_is_large_is_cut_and_says_its_size() -> None:
     large = decoded(b'{"a": "' + b"x" * (100 << 20), None)
     assert (large["kind"], len(large["text"]), large["is_cut"]) == ("text", SHOWN_BYTES, True)
@@ -140,7 +161,7 @@ def test_avro_is_decoded_and_what_is_none_says_why() -> None:
 
 def test_headers_are_bounded() -> None:
     many = record(0, headers=[("h", b"x")] * (MAX_HEADERS + 5))
-    found = collect([[many]], 0, 1, b"", Budget(records=1, bytes=1 << 20, seconds=1), clock)
+    found = collect([[many]], {0: (0, 1)}, b"", Budget(records=1, bytes=1 << 20, seconds=1), clock)
     [row] = records_data(found, 0, (0, 1), "", None)["records"]
     assert (len(row["headers"]), row["header_count"]) == (MAX_HEADERS, MAX_HEADERS + 5)
 
@@ -154,7 +175,7 @@ SPANS = {0: (0, 10), 3: (5, 7)}
 
 def test_a_search_through_a_topic_reads_every_partition() -> None:
     batches = [[at(0, 0), at(3, 5, b"hit")], [], [at(0, 9, b"a hit"), at(3, 6)]]
-    found = collect_topic(batches, SPANS, b"hit", SEARCH, lambda: 0.0)
+    found = collect(batches, SPANS, b"hit", SEARCH, lambda: 0.0)
     assert [(one.partition, one.offset) for one in found.records] == [(3, 5), (0, 9)]
     assert (found.ended_by, found.scanned, found.next_offsets) == ("end", 4, {0: 10, 3: 7})
     page = search_data(found, SPANS, "hit", None)
@@ -165,7 +186,7 @@ def test_a_search_through_a_topic_reads_every_partition() -> None:
 
 def test_a_search_that_is_out_of_time_says_where_to_go_on() -> None:
     clock = iter([0.0, 1.0, 11.0])
-    found = collect_topic([[at(0, 0)], [at(0, 1), at(3, 5)], [at(0, 2)]], SPANS, b"hit", SEARCH, lambda: next(clock))
+    found = collect([[at(0, 0)], [at(0, 1), at(3, 5)], [at(0, 2)]], SPANS, b"hit", SEARCH, lambda: next(clock))
     assert (found.ended_by, found.next_offsets) == ("time", {0: 2, 3: 6})
     page = search_data(found, SPANS, "hit", None)
     assert page["sentence"].startswith("Searched 3 of 12 offsets in 2 partitions: 0 records found.")
@@ -177,12 +198,12 @@ def test_a_search_that_is_out_of_time_says_where_to_go_on() -> None:
     [(Budget(records=2, bytes=1 << 20, seconds=9), "records"), (Budget(records=9, bytes=3, seconds=9), "bytes")],
 )
 def test_a_search_through_a_topic_ends_with_its_budget(budget: Budget, reason: str) -> None:
-    found = collect_topic([[at(0, n, b"xy") for n in range(10)]], SPANS, b"x", budget, lambda: 0.0)
+    found = collect([[at(0, n, b"xy") for n in range(10)]], SPANS, b"x", budget, lambda: 0.0)
     assert (found.ended_by, len(found.records), found.next_offsets) == (reason, 2, {0: 2, 3: 5})
 
 
 def test_records_that_came_after_the_search_began_are_not_its() -> None:
-    found = collect_topic([[at(0, 10, b"hit"), at(3, 7, b"hit")]], SPANS, b"hit", SEARCH, lambda: 0.0)
+    found = collect([[at(0, 10, b"hit"), at(3, 7, b"hit")]], SPANS, b"hit", SEARCH, lambda: 0.0)
     assert (found.records, found.scanned) == ([], 0)
 
 

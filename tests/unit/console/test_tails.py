@@ -1,7 +1,7 @@
 """Tails: how many, how long, and what one look reads and says."""
 
 from pylog.client.consumer import ConsumedRecord
-from pylog.console.records import TAIL_PARTITIONS, TAIL_RECORDS, FoundInTopic, tail_data, tail_spans
+from pylog.console.records import TAIL_PARTITIONS, TAIL_RECORDS, Found, tail_data, tail_spans
 from pylog.console.tails import EVERY_S, IDLE_S, MAX_TAILS, TAIL_S, Standing, Tails
 
 
@@ -41,7 +41,7 @@ def test_of_many_partitions_those_that_grew_most_are_read() -> None:
 
 
 def test_the_newest_comes_first_and_what_came_since_is_marked() -> None:
-    found = FoundInTopic({}, [record(0, 8, 5), record(0, 9, 9), record(1, 3, 7)])
+    found = Found({}, [record(0, 8, 5), record(0, 9, 9), record(1, 3, 7)])
     model = tail_data(found, {0: (0, 10), 1: (0, 4)}, {0: 9, 1: 4}, None)
     assert [(row["partition"], row["offset"], row["is_new"]) for row in model["records"]] == [
         (0, 9, True),
@@ -53,13 +53,11 @@ def test_the_newest_comes_first_and_what_came_since_is_marked() -> None:
 
 
 def test_a_topic_that_is_faster_than_a_page_says_what_it_left_out() -> None:
-    found = FoundInTopic({}, [record(0, offset) for offset in range(950, 1_000)])
+    found = Found({}, [record(0, offset) for offset in range(950, 1_000)])
     model = tail_data(found, {0: (0, 1_000)}, {0: 100}, None)
     assert model["sentence"] == "900 offsets were written since the last look; the latest 50 records of them are shown."
 
 
 def test_the_first_look_and_a_quiet_one_say_so() -> None:
-    assert tail_data(FoundInTopic({}), {0: (0, 3)}, {}, None)["sentence"] == "These are the latest records."
-    assert tail_data(FoundInTopic({}), {0: (0, 3)}, {0: 3}, None)["sentence"] == (
-        "Nothing was written since the last look."
-    )
+    assert tail_data(Found({}), {0: (0, 3)}, {}, None)["sentence"] == "These are the latest records."
+    assert tail_data(Found({}), {0: (0, 3)}, {0: 3}, None)["sentence"] == ("Nothing was written since the last look.")
