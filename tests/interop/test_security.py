@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+import os
+import shutil
 import ssl
 import subprocess
 import sys
@@ -450,3 +452,34 @@ def test_debians_kcat(secured: Secured, topic: str, tmp_path: Path, protocol: st
     command = ["kcat", "-F", str(file), "-C", "-t", topic, "-e", "-q", "-o", "beginning"]
     found = subprocess.run(command, capture_output=True, check=True, timeout=60)
     assert found.stdout == b"one\ntwo\n"
+
+
+@pytest.fixture(scope="module")
+def franz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A client of franz-go, compiled."""
+    program = tmp_path_factory.mktemp("franz") / "franz"
+    source = Path(__file__).parent / "clients" / "franz"
+    subprocess.run(["go", "build", "-o", str(program), "."], cwd=source, check=True, timeout=600)
+    return program
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="franz-go wants the go command")
+@pytest.mark.parametrize(("protocol", "mechanism"), CASES)
+def test_franz_go(secured: Secured, topic: str, franz: Path, protocol: str, mechanism: str) -> None:
+    command = [str(franz), secured.brokers[protocol].bootstrap, topic, protocol, *([mechanism] if mechanism else [])]
+    given = {"CA": str(secured.authority.trusted), "LOGIN": "alice", "PASSWORD": PASSWORD, "TOKEN": token()}
+    if protocol == "SSL":
+        given["CERTIFICATE"] = str(secured.client)
+    done = subprocess.run(
+        command, input=b"one\ntwo\n", capture_output=True, env=os.environ | given, check=False, timeout=60
+    )
+    assert (done.stdout, done.returncode) == (b"one\ntwo\n", 0), done.stderr.decode()
+    refused = subprocess.run(
+        command,
+        input=b"one\n",
+        capture_output=True,
+        env=os.environ | given | {"PASSWORD": "wrong", "TOKEN": "wrong", "CERTIFICATE": ""},
+        check=False,
+        timeout=60,
+    )
+    assert (refused.stdout, refused.returncode) == (b"", 1)
