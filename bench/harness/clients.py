@@ -3,8 +3,9 @@
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -74,9 +75,13 @@ _JUST_MADE = (
 class Topics:
     """Topics of one broker."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, properties: Mapping[str, str] = MappingProxyType({})) -> None:
         # Quiet: at the end the broker goes before its clients do.
-        shared: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 2}
+        shared: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 2,
+            **properties,
+        }
         self._admin = AdminClient(shared)
         self._bootstrap = bootstrap
         self._consumer = Consumer({**shared, "group.id": "bench", "enable.auto.commit": False})

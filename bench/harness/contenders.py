@@ -6,9 +6,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -57,13 +57,14 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KafkaLike:
-    """pylog or Apache Kafka with the librdkafka client."""
+    """pylog or Apache Kafka with the librdkafka client, which gets *properties*."""
 
     name: str
     broker: Broker
     topics: Topics
     client: Path
     data_dir: Path
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -84,7 +85,10 @@ class KafkaLike:
 
     def command(self, queue: str, row: Row, count: int, size: int) -> list[str]:
         """See `Contender`."""
-        return row.command(self.client, self.broker.bootstrap, queue, count, size)
+        command = row.command(self.client, self.broker.bootstrap, queue, count, size)
+        for name, value in self.properties.items():
+            command += ["-X", f"{name}={value}"]
+        return command
 
 
 @dataclass(frozen=True, slots=True)

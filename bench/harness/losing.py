@@ -56,10 +56,12 @@ def newest(bench: str) -> Path | None:
     return max(pages.RESULTS.glob(f"{bench}-20*.csv"), default=None)
 
 
-def medians(lines: list[Line], value: Callable[[Line], float], **only: str) -> tuple[float, float]:
+def medians(
+    lines: list[Line], value: Callable[[Line], float], ours_is: str = "pylog", **only: str
+) -> tuple[float, float]:
     """Return the medians of pylog and of Kafka over the lines in which these columns have these values."""
     chosen = [line for line in lines if all(line[name] == wanted for name, wanted in only.items())]
-    ours, theirs = ([value(line) for line in chosen if line["system"] == system] for system in ("pylog", "kafka"))
+    ours, theirs = ([value(line) for line in chosen if line["system"] == system] for system in (ours_is, "kafka"))
     return statistics.median(ours), statistics.median(theirs)
 
 
@@ -82,11 +84,13 @@ def more(value: Callable[[Line], float], aim: float, **only: str) -> Callable[[l
     return find
 
 
-def less(value: Callable[[Line], float], aim: float, unit: str, **only: str) -> Callable[[list[Line]], str | None]:
+def less(
+    value: Callable[[Line], float], aim: float, unit: str, ours_is: str = "pylog", **only: str
+) -> Callable[[list[Line]], str | None]:
     """Look for a figure, smaller is better, of which pylog has more than *aim* times Kafka's."""
 
     def find(lines: list[Line]) -> str | None:
-        ours, theirs = medians(lines, value, **only)
+        ours, theirs = medians(lines, value, ours_is, **only)
         return None if ours <= aim * theirs else f"{ours:.2f} and {theirs:.2f} {unit}: {ours / theirs:.2f}"
 
     return find
@@ -208,6 +212,30 @@ _LOSSES = (
         "1 / 8",
         "receiving, writing, answering and waking up for each message remain, whatever the language",
         "fewer system calls a request: io_uring, which Python's event loops do not use",
+    ),
+    Loss(
+        "secured",
+        "produce by TLS, batches of 50, broker CPU a message",
+        less(_cost, 1 / 2, "s per million", "tls", label="p50a1"),
+        "1 / 2",
+        "librdkafka sends a batch as a record of TLS for nearly each message, and each is read by two system calls",
+        "compressed batches, which come as two records; reading ahead, which Python's ssl does not offer",
+    ),
+    Loss(
+        "secured",
+        "produce by TLS, batches of one, broker CPU a message",
+        less(_cost, 1 / 2, "s per million", "tls", label="p1a1"),
+        "1 / 2",
+        "the same",
+        "the same",
+    ),
+    Loss(
+        "secured",
+        "consume by TLS, broker CPU a message",
+        less(_cost, 0.6, "s per million", "tls", label="c50"),
+        "0.6",
+        "each 16 KB are encrypted in a copy and sent by a call of their own; without TLS the kernel sends the file",
+        "TLS in the kernel",
     ),
     Loss(
         "fan_out",
