@@ -1,11 +1,20 @@
 """The nouns that every part shares."""
 
 import ipaddress
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 Offset: TypeAlias = int
 """Number of a record in its partition, counted from 0; int64 on the wire and on disk."""
+
+OnProgress: TypeAlias = Callable[[int, int], None]
+"""Told by long work how much is done, and how much that is of; the second may still grow."""
+
+
+def nobody(done: int, total: int) -> None:
+    """Be an `OnProgress` where nobody looks."""
+
 
 NO_LEADER = -1
 """Leader of a partition that has none: no live replica may lead it."""

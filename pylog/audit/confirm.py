@@ -9,16 +9,21 @@ from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
 from pylog.client.raw import topic_ids
 from pylog.errors import PylogError
-from pylog.model import TopicPartition
+from pylog.model import OnProgress, TopicPartition, nobody
 
 MAX_RECORDS = 100_000
 """Read for one finding: what is missing beyond is looked at once this much is mended."""
 
 
-def confirm(judgement: Judgement, clusters: Iterable[Connection]) -> None:
+def confirm(judgement: Judgement, clusters: Iterable[Connection], on_progress: OnProgress = nobody) -> None:
     """Turn findings of compacted topics into losses where the record is still in the log that it was written to.
 
     A cluster that does not answer proves nothing, and the finding stays what it is.
+
+    Args:
+        judgement: its findings are replaced.
+        clusters: where records may be.
+        on_progress: told how many findings were looked at.
     """
     open_ = [one for one in judgement.findings if one.kind is Kind.COMPACTED and one.found_in is not None]
     if not open_:
@@ -32,7 +37,11 @@ def confirm(judgement: Judgement, clusters: Iterable[Connection]) -> None:
             )
         except PylogError:
             continue
-    confirmed = {one: _confirmed(one, homes[one.topic_id]) for one in open_ if one.topic_id in homes}
+    confirmed = {}
+    for done, one in enumerate(open_, 1):
+        if one.topic_id in homes:
+            confirmed[one] = _confirmed(one, homes[one.topic_id])
+        on_progress(done, len(open_))
     judgement.findings = sorted(confirmed.get(one, one) for one in judgement.findings)
 
 

@@ -15,7 +15,7 @@ from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.producer import Producer
 from pylog.client.raw import topic_ids
 from pylog.errors import ApiError, ErrorCode, StorageError
-from pylog.model import Offset, TopicPartition
+from pylog.model import Offset, OnProgress, TopicPartition, nobody
 
 RETENTION_MS = 14 * 86_400_000
 """How long counts are kept; a report over a longer time cannot be made."""
@@ -55,7 +55,13 @@ def is_kept(cluster: Connection) -> bool:
     return AUDIT_TOPIC in Admin(cluster).cluster().topics
 
 
-def load(clusters: Iterable[Connection], from_ms: int, warn: Callable[[str], None], keep: Path | None = None) -> Ledger:
+def load(
+    clusters: Iterable[Connection],
+    from_ms: int,
+    warn: Callable[[str], None],
+    keep: Path | None = None,
+    on_progress: OnProgress = nobody,
+) -> Ledger:
     """Return what all clusters' reports add up to.
 
     Args:
@@ -64,17 +70,18 @@ def load(clusters: Iterable[Connection], from_ms: int, warn: Callable[[str], Non
         warn: told of records that are no reports, and of a file that cannot be written.
         keep: file with what the last call read, so that only what came since is read; written anew.  A file that is
             missing, damaged, or of other clusters or a later time is not used.
+        on_progress: told how many records of one cluster were read, and how many it has to read.
     """
     clusters = list(clusters)
     if keep is None:
-        return _loaded(clusters, Kept(Ledger(from_ms), [None] * len(clusters)), warn).ledger
+        return _loaded(clusters, Kept(Ledger(from_ms), [None] * len(clusters)), warn, on_progress).ledger
     file = KeptFile(keep)
     ids = [topic_ids(one.bootstrap, [AUDIT_TOPIC], one.timeout_s, one.security())[AUDIT_TOPIC] for one in clusters]
     kept = file.read(ids, from_ms, heard_since_ms(from_ms)) or Kept(Ledger(from_ms), [None] * len(clusters))
     try:
-        found = _loaded(clusters, kept, warn)
+        found = _loaded(clusters, kept, warn, on_progress)
     except PlaceLost:
-        found = _loaded(clusters, Kept(Ledger(from_ms), [None] * len(clusters)), warn)
+        found = _loaded(clusters, Kept(Ledger(from_ms), [None] * len(clusters)), warn, on_progress)
     try:
         file.write(found, ids)
     except StorageError as error:
@@ -82,14 +89,14 @@ def load(clusters: Iterable[Connection], from_ms: int, warn: Callable[[str], Non
     return found.ledger
 
 
-def _loaded(clusters: Iterable[Connection], kept: Kept, warn: Callable[[str], None]) -> Kept:
+def _loaded(clusters: Iterable[Connection], kept: Kept, warn: Callable[[str], None], on_progress: OnProgress) -> Kept:
     """Return *kept* with what came since."""
     readers = [
         LedgerReader(cluster, kept.ledger, warn, place)
         for cluster, place in zip(clusters, kept.places, strict=True)
     ]  # fmt: skip
     for reader in readers:
-        reader.read_on(lambda: False)
+        reader.read_on(lambda: False, on_progress)
     return Kept(kept.ledger, [reader.place for reader in readers])
 
 
@@ -131,8 +138,12 @@ class LedgerReader:
         self._warn = warn
         self._next: Offset | None = None
 
-    def read_on(self, is_enough: Callable[[], bool]) -> None:
+    def read_on(self, is_enough: Callable[[], bool], on_progress: OnProgress = nobody) -> None:
         """Read to the end that `_audit` has now, or until *is_enough*.
+
+        Args:
+            is_enough: asked after each record.
+            on_progress: told how many records were read, and how many there were to read.
 
         Raises:
             ApiError: UNKNOWN_TOPIC_OR_PARTITION: the cluster has no `_audit`; OFFSET_OUT_OF_RANGE: it was made again,
@@ -156,7 +167,7 @@ class LedgerReader:
             raise PlaceLost
         if self._next > end:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{AUDIT_TOPIC} was made again and ends at offset {end}")
-        for record in _records(self.cluster, self._next):
+        for record in _records(self.cluster, self._next, on_progress):
             if place is not None:
                 if Place.of(record) != place:
                     raise PlaceLost
@@ -181,10 +192,10 @@ class LedgerReader:
 _PARTITION = TopicPartition(AUDIT_TOPIC, 0)
 
 
-def _records(cluster: Connection, start: Offset) -> Iterator[ConsumedRecord]:
+def _records(cluster: Connection, start: Offset, on_progress: OnProgress = nobody) -> Iterator[ConsumedRecord]:
     with Consumer(cluster) as consumer:
         consumer.assign({_PARTITION: start})
-        yield from consumer.records_to_end()
+        yield from consumer.records_to_end(on_progress)
 
 
 def _decoded(record: ConsumedRecord, warn: Callable[[str], None]) -> Report | Progress | Round | None:

@@ -29,7 +29,7 @@ from pylog.log.directory import LogDirectory
 from pylog.log.layout import partitions_in, read_topic_id
 from pylog.log.log import Log
 from pylog.log.producers import MAX_COUNTED_PRODUCER_ID
-from pylog.model import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, TopicPartition
+from pylog.model import INTERNAL_TOPICS, TRANSACTIONS_TOPIC, OnProgress, TopicPartition, nobody
 from pylog.store.base import Set
 from pylog.store.embedded import EmbeddedTree
 from pylog.store.tree import ClusterTree
@@ -110,8 +110,13 @@ def _found(name: str, directories: Mapping[int, Path], policies: Mapping[str, Lo
     )
 
 
-def adopt(path: Path, now_ms: int) -> list[FoundTopic]:
+def adopt(path: Path, now_ms: int, on_progress: OnProgress = nobody) -> list[FoundTopic]:
     """Write a store for the data directory *path*, which names no cluster or is not there, and return its topics.
+
+    Args:
+        path: of a standalone broker that is down.
+        now_ms: the time.
+        on_progress: told how many topics' logs were read.
 
     Raises:
         ConfigError: the store knows a cluster already, or the directory none; nothing was written.
@@ -121,19 +126,21 @@ def adopt(path: Path, now_ms: int) -> list[FoundTopic]:
         topics = find_topics(path)
         directory = LogDirectory.open(path, broker_id=STANDALONE_ID)
         try:
-            return _write_store(directory, topics, now_ms)
+            return _write_store(directory, topics, now_ms, on_progress)
         finally:
             directory.close()
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from error
 
 
-def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) -> list[FoundTopic]:
+def _write_store(
+    directory: LogDirectory, found: list[FoundTopic], now_ms: int, on_progress: OnProgress
+) -> list[FoundTopic]:
     if directory.cluster_id is None:
         raise ConfigError(f"{directory.path / checkpoint.META_PROPERTIES} names no cluster; there is nothing to adopt")
     new_ids = new_topic_ids(topic.name for topic in found)
     topics = [replace(topic, topic_id=topic.topic_id or new_ids[topic.name]) for topic in found]
-    topics, images, newest_producer_id = _open_logs(directory, topics)
+    topics, images, newest_producer_id = _open_logs(directory, topics, on_progress)
     # Before a log is taken for one of ours, the store must be free for it.
     store = EmbeddedTree(directory.path / STORE)
     session = store.session()
@@ -158,7 +165,9 @@ def _write_store(directory: LogDirectory, found: list[FoundTopic], now_ms: int) 
     return topics
 
 
-def _open_logs(directory: LogDirectory, found: list[FoundTopic]) -> tuple[list[FoundTopic], list[TopicImage], int]:
+def _open_logs(
+    directory: LogDirectory, found: list[FoundTopic], on_progress: OnProgress
+) -> tuple[list[FoundTopic], list[TopicImage], int]:
     """Return the topics, how the store is to have them, and the highest producer id in their logs, -1 without one."""
     topics: list[FoundTopic] = []
     images: list[TopicImage] = []
@@ -183,6 +192,7 @@ def _open_logs(directory: LogDirectory, found: list[FoundTopic]) -> tuple[list[F
             states[number] = PartitionImage(STANDALONE_ID, epoch, (STANDALONE_ID,), (STANDALONE_ID,), 0)
         topics.append(topic)
         images.append(TopicImage(topic.name, topic_id, states, topic.configs))
+        on_progress(len(topics), len(found))
     return topics, images, newest_producer_id
 
 

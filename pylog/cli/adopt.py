@@ -23,8 +23,8 @@ def adopt(
 
     if not data.is_dir():
         raise Failure(faults.FILE_MISSING, where=str(data))
-    with progress("adopting" if yes else "looking for topics"):
-        topics = adoption.adopt(data, time.time_ns() // 1_000_000) if yes else adoption.find_topics(data)
+    with progress("adopting topics" if yes else "looking for topics") as bar:
+        topics = adoption.adopt(data, time.time_ns() // 1_000_000, bar.at) if yes else adoption.find_topics(data)
     rows = [
         {
             "topic": topic.name,

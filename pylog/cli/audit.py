@@ -190,9 +190,9 @@ def report(
     for one, cluster in zip(ledger, clusters, strict=True):
         if not load.is_kept(cluster):
             raise Failure(faults.COUNTS_UNKNOWN, "a cluster keeps no account", where=one, wanted="the topic _audit")
-    with progress("reading what was counted"):
+    with progress("reading what was counted") as bar:
         found = judging.judge(
-            load.load(clusters, from_ms, note, keep),
+            load.load(clusters, from_ms, note, keep, bar.at),
             now_ms,
             window_ms,
             window_ms if lateness_ms is None else lateness_ms,
@@ -201,8 +201,8 @@ def report(
         found = found.between(from_ms, to_ms)
     if topic:
         found = found.only(topic)
-    with progress("asking the clusters about what is missing"):
-        confirm(found, clusters)
+    with progress("asking the clusters about what is missing") as bar:
+        confirm(found, clusters, bar.at)
     if picture is not None:
         picture.mkdir(parents=True, exist_ok=True)
         for name in found.rows:

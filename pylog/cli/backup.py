@@ -58,8 +58,8 @@ def backup(
     # A key that cannot be used is told before anything is read.
     sealed_with = _secrets(key_file)
     now_ms = time.time_ns() // 1_000_000
-    with progress("reading the store"), _store(config, data) as store:
-        text = encode_backup(read_nodes(store), now_ms, __version__)
+    with progress("reading the store") as bar, _store(config, data) as store:
+        text = encode_backup(read_nodes(store, bar.at), now_ms, __version__)
     if sealed_with:
         from pylog.store.sealed import seal
 
@@ -151,9 +151,9 @@ def restore(
     nodes = decode_backup(_opened(_read(file), _secrets(key_file), file), str(file))
     found = [found_broker(_json(path), str(path)) for path in ends or ()]
     made = plan_restore(nodes, found, lost=lost or ())
-    with progress("writing the store"), _store(config, data) as store:
+    with progress("writing the store") as bar, _store(config, data) as store:
         if yes:
-            replace_nodes(store, made.nodes)
+            replace_nodes(store, made.nodes, bar.at)
     _show(made, is_written=yes, format=format)
     note("restored; start the brokers" if yes else "nothing was written; --yes writes it")
 

@@ -24,7 +24,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
-from pylog.cli.progress import progress
+from pylog.cli.progress import progress, sleep
 from pylog.client.admin.broker_socket import ask, socket_of
 from pylog.client.admin.cluster import Admin, ClusterView
 from pylog.client.admin.health import Problem, Wanted, judge, outages
@@ -216,6 +216,8 @@ class _Probe:
 def _wait_healthy(probe: _Probe, consecutive: int, deadline: float, interval_s: float) -> None:
     """Read until *consecutive* readings in a row are healthy, or one after the deadline is not."""
     streak, told = 0, ""
+    began_s = time.monotonic()
+    limit_s = 0 if deadline == float("inf") else max(0, deadline - began_s)
     with progress("waiting for a healthy cluster") as bar:
         while True:
             streak = streak + 1 if probe.read() else 0
@@ -226,7 +228,7 @@ def _wait_healthy(probe: _Probe, consecutive: int, deadline: float, interval_s: 
                 note(f"waiting: {reason}")
             told = reason
             bar.advance(0, f"waiting, {len(probe.problems)} problems" if reason else f"healthy {streak} times")
-            time.sleep(interval_s)
+            sleep(bar, interval_s, began_s, limit_s)
 
 
 def _show_health(format: Format, probe: _Probe) -> None:

@@ -13,6 +13,7 @@ from pylog.cli.document import read_document
 from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, done, emit, note, table
+from pylog.cli.progress import progress, sleep, tracked
 from pylog.errors import PylogError
 
 if TYPE_CHECKING:
@@ -58,14 +59,14 @@ def apply(
         changes = compare(wanted, absent, workers.connectors())
         refused = [
             (change.connector, setting, message)
-            for change in changes
+            for change in tracked(changes, "checking settings")
             if change.config
             for setting, message in workers.faults(change.config)
         ]
         if refused:
             raise _refused(refused)
         if not dry_run:
-            for change in changes:
+            for change in tracked(changes, "changing connectors"):
                 workers.carry_out(change)
     _emit_changes(changes, dry_run, format)
 
@@ -96,8 +97,9 @@ def status(
 
     should = None if wanted is None else _read(wanted)[0]
     workers = _workers(url, user, password_file, ca, certificate)
-    deadline, times_well = time.monotonic() + wait, 0
-    with _told_to_the_user():
+    began_s, times_well = time.monotonic(), 0
+    deadline = began_s + wait
+    with _told_to_the_user(), progress("waiting for connectors") as bar:
         while True:
             try:
                 statuses = workers.statuses()
@@ -105,13 +107,13 @@ def status(
                 if time.monotonic() >= deadline:
                     raise
                 times_well = 0
-                time.sleep(_PAUSE_S)
+                sleep(bar, _PAUSE_S, began_s, wait)
                 continue
             found = unwell(_to_judge(should, statuses, besides or ()), statuses)
             times_well = 0 if found else times_well + 1
             if times_well >= consecutive or (time.monotonic() >= deadline and (found or not wait)):
                 break
-            time.sleep(_PAUSE_S)
+            sleep(bar, _PAUSE_S, began_s, wait)
     rows = _status_rows(statuses)
     columns = [Column(name) for name in ("connector", "task", "state", "worker", "reason")]
     data = {"connectors": rows, "unwell": found}

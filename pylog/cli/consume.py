@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.named import named_partitions
 from pylog.cli.options import Bootstrap, Properties, Timeout, Topics, connection, new_app, settings, told_to_the_user
-from pylog.cli.progress import Bar, progress
+from pylog.cli.progress import progress
 from pylog.cli.start import Start, StartKind, parse_start, positions
 from pylog.cli.template import Writer, compile_template
 from pylog.client.admin.cluster import Admin
@@ -114,7 +114,7 @@ def _consume(
         consumer.assign(found)
         try:
             if is_short:
-                _to_end(admin, consumer, found, output, count, _level(cluster))
+                _to_end(consumer, output, count)
             else:
                 _follow(consumer, output, count)
         except KeyboardInterrupt:
@@ -128,27 +128,11 @@ def _level(cluster: Connection) -> IsolationLevel:
     return IsolationLevel(cluster.properties["isolation.level"].lower())
 
 
-def _to_end(
-    admin: Admin,
-    consumer: Consumer,
-    found: Mapping[TopicPartition, Offset],
-    output: Output,
-    count: int | None,
-    level: IsolationLevel,
-) -> None:
-    if sys.stdout.isatty():  # where records and a bar would be written over each other
-        output.write(islice(consumer.records_to_end(), count))
-        return
-    ends = admin.ends(list(found), level)
-    left = sum(max(0, end - found[one]) for one, end in ends.items())
-    with progress("consuming", left if count is None else min(left, count)) as bar:
-        output.write(_counted(islice(consumer.records_to_end(), count), bar))
-
-
-def _counted(records: Iterable[ConsumedRecord], bar: Bar) -> Iterator[ConsumedRecord]:
-    for record in records:
-        yield record
-        bar.advance(1)
+def _to_end(consumer: Consumer, output: Output, count: int | None) -> None:
+    with progress("consuming") as bar:
+        bar.make_way()
+        records = consumer.records_to_end(lambda done, total: bar.at(done, min(total, count or total)))
+        output.write(islice(records, count))
 
 
 def _consume_as_member(
@@ -193,11 +177,14 @@ def _positions(
 def _follow(consumer: Consumer, output: Output, count: int | None, until: Callable[[], bool] = lambda: False) -> None:
     """Write whatever comes, each batch as soon as it is there; a member commits what is written, once a second."""
     left, committed_s = count, time.monotonic()
-    while (left is None or left > 0) and not until():
-        records = consumer.read(0.2, _MAX_READ if left is None else min(left, _MAX_READ))
-        output.write(records)
-        output.flush()
-        left = None if left is None else left - len(records)
-        if isinstance(consumer, GroupConsumer) and time.monotonic() > committed_s + _COMMIT_INTERVAL_S:
-            consumer.commit()
-            committed_s = time.monotonic()
+    with progress("consuming", count) as bar:
+        bar.make_way()
+        while (left is None or left > 0) and not until():
+            records = consumer.read(0.2, _MAX_READ if left is None else min(left, _MAX_READ))
+            output.write(records)
+            output.flush()
+            bar.advance(len(records))
+            left = None if left is None else left - len(records)
+            if isinstance(consumer, GroupConsumer) and time.monotonic() > committed_s + _COMMIT_INTERVAL_S:
+                consumer.commit()
+                committed_s = time.monotonic()

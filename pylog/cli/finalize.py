@@ -9,6 +9,7 @@ from pylog import faults
 from pylog.cli.failure import Failure, failure_of
 from pylog.cli.options import FormatOption, format_of
 from pylog.cli.output import emit
+from pylog.cli.progress import progress
 from pylog.client.admin.broker_socket import ask, socket_of
 from pylog.errors import ApiError, ErrorCode, Unreachable
 
@@ -32,7 +33,8 @@ def finalize(
     path = socket_of(broker) if broker is not None else socket
     assert path is not None
     try:
-        status, answer = ask(path, "POST", "/finalize", {}, _TIMEOUT_S)
+        with progress("waiting for all brokers"):
+            status, answer = ask(path, "POST", "/finalize", {}, _TIMEOUT_S)
     except Unreachable as error:
         raise Failure(
             faults.NO_BROKER_HERE,

@@ -76,7 +76,9 @@ def describe(
         if view.state == _DEAD and not progress:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r} does not exist")
         now_ms = time.time_ns() // 1_000_000
-        verdicts = CommitHistory(connection(found)).verdicts(group, progress, now_ms, int(window * 1000))
+        with show_progress("reading the group's commits") as bar:
+            history = CommitHistory(connection(found))
+            verdicts = history.verdicts(group, progress, now_ms, int(window * 1000), bar.at)
     data = group_data(view, progress, verdicts, now_ms)
     emit(format_of(format), data, lambda is_wide: _group_text(data, is_wide))
 

@@ -117,8 +117,8 @@ def retry(
         security=connection(settings(bootstrap or None, None)).security(),
         header_errors="replace" if replace_header_names else "strict",
     )
-    with progress("landing again"), as_owner(opened.root):
-        found = land_again(config)
+    with progress("landing again") as bar, as_owner(opened.root):
+        found = land_again(config, bar.at)
     typer.echo(f"landed records={found.records} dead_letters={found.after} of={found.before} lake={lake}")
 
 

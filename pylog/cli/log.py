@@ -90,8 +90,8 @@ def ends(
 
     if not directory.is_dir():
         raise Failure(faults.FILE_MISSING, where=str(directory), wanted="a data directory")
-    with progress("reading the logs"):
-        document = read_ends(directory).document()
+    with progress("reading the logs") as bar:
+        document = read_ends(directory, bar.at).document()
     rows = [{**one, "last_epoch": one["epochs"][-1][0] if one["epochs"] else None} for one in document["partitions"]]
     columns = [
         Column("topic"),
@@ -127,8 +127,11 @@ def dump(
     try:
         with file.open("rb") as opened:
             size_bytes = file.stat().st_size
-            for position, header, batch in islice(read_batches(opened, size_bytes), count):
-                _write_batch(wanted, position, header, batch, _decoded(header, batch) if records else None)
+            with progress(file.name, size_bytes, BYTES) as bar:
+                bar.make_way()
+                for position, header, batch in islice(read_batches(opened, size_bytes), count):
+                    _write_batch(wanted, position, header, batch, _decoded(header, batch) if records else None)
+                    bar.advance(len(batch))
             left = size_bytes - opened.tell() if count is None else 0
     except OSError as error:
         raise Failure(

@@ -55,8 +55,8 @@ def status(
 
     loaded = load_mirror_config(config)
     doing = "waiting for the mirror" if wait else "asking both clusters"
-    with told_to_the_user(loaded.source.connection.bootstrap), progress(doing):
-        missing = moving.wait_arrived(loaded, wait) if wait else {}
+    with told_to_the_user(loaded.source.connection.bootstrap), progress(doing) as bar:
+        missing = moving.wait_arrived(loaded, wait, bar.at) if wait else {}
         found = moving.standings(loaded)
     rows = [
         {
@@ -121,8 +121,8 @@ def move(
     leaves, enters = way.ends(loaded)
     with told_to_the_user(enters.connection.bootstrap):
         found = moving.plan_move_without_source(loaded, group) if source_lost else moving.plan_move(loaded, group, way)
-        with progress("comparing what is unread"):
-            proofs = proof.prove(loaded, found, way, wait) if prove else {}
+        with progress("comparing what is unread") as bar:
+            proofs = proof.prove(loaded, found, way, wait, bar.at) if prove else {}
         lost = sum(one.lost for one in proofs.values())
         if execute and not lost:
             moving.execute(loaded, group, found, way)
@@ -219,9 +219,12 @@ def resend(
                 "reason": "" if is_sent else reason or one.place.reason,
             }
 
-    with told_to_the_user(loaded.target.connection.bootstrap):
-        waiting = resending.resend(loaded) if execute else ((one, None) for one in resending.waiting(loaded))
-        emit_rows(format_of(format), _PARKED, rows(waiting))
+    doing = "sending parked records" if execute else "reading parked records"
+    with told_to_the_user(loaded.target.connection.bootstrap), progress(doing) as bar:
+        waiting = (
+            resending.resend(loaded, bar.at) if execute else ((one, None) for one in resending.waiting(loaded, bar.at))
+        )
+        emit_rows(format_of(format), _PARKED, rows(waiting), bar.make_way)
     if not execute:
         note(f"{counts['refused']} records wait; nothing was changed: add --execute to send them")
         return

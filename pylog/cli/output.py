@@ -58,17 +58,24 @@ def done(format: Format, data: object, text: str) -> None:
         note(text)
 
 
-def emit_rows(format: Format, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+def emit_rows(
+    format: Format,
+    columns: Sequence[str],
+    rows: Iterable[Mapping[str, object]],
+    before: Callable[[], None] = lambda: None,
+) -> None:
     """Write *rows* in the wanted format as they come; what `emit` would write of all of them, but for wide cells.
 
     Args:
         format: how.
         columns: names, in order.
         rows: one dictionary of plain data each; only `ROWS_AT_ONCE` of them are kept.
+        before: called before some are written.
     """
     printed = Table([Column(name) for name in columns], is_wide=format is Format.WIDE)
     is_first = True
     for chunk in batched(rows, ROWS_AT_ONCE):
+        before()
         if format is Format.JSON:
             texts = (json.dumps(row, indent=2, ensure_ascii=False) for row in chunk)
             sys.stdout.write(("[\n" if is_first else ",\n") + indent(",\n".join(texts), "  "))
@@ -80,6 +87,7 @@ def emit_rows(format: Format, columns: Sequence[str], rows: Iterable[Mapping[str
             sys.stdout.write(printed.text(chunk))
         sys.stdout.flush()
         is_first = False
+    before()
     if format is Format.JSON:
         sys.stdout.write("[]\n" if is_first else "\n]\n")
     elif is_first:

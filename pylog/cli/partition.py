@@ -21,7 +21,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
-from pylog.cli.progress import progress
+from pylog.cli.progress import Bar, progress
 from pylog.cli.reassign import reassign
 from pylog.client.admin.cluster import PartitionView
 from pylog.client.admin.partitions import PartitionAdmin
@@ -59,10 +59,9 @@ def elect(
         admin = PartitionAdmin(connection(found))
         wanted = named_partitions(admin, topic) if topic else None
         results = admin.elect(wanted, is_unclean=unclean)
-        with progress("waiting for the leaders"):
-            leaders = _leaders_after(
-                admin, [one for one, error in results.items() if error is None], is_unclean=unclean
-            )
+        elected = [one for one, error in results.items() if error is None]
+        with progress("waiting for the leaders", len(elected)) as bar:
+            leaders = _leaders_after(admin, elected, bar, is_unclean=unclean)
     rows = [
         {
             "topic": one.topic,
@@ -86,7 +85,7 @@ def elect(
 
 
 def _leaders_after(
-    admin: PartitionAdmin, elected: Sequence[TopicPartition], *, is_unclean: bool
+    admin: PartitionAdmin, elected: Sequence[TopicPartition], bar: Bar, *, is_unclean: bool
 ) -> dict[str, tuple[PartitionView, ...]]:
     """Return the partitions of each topic once the broker that answers has heard of the new leaders."""
 
@@ -96,6 +95,8 @@ def _leaders_after(
     end = time.monotonic() + _HEARD_S
     while True:
         found = {name: one.partitions for name, one in admin.cluster().topics.items()}
-        if all(is_heard(found[one.topic][one.partition]) for one in elected) or time.monotonic() > end:
+        heard = sum(is_heard(found[one.topic][one.partition]) for one in elected)
+        bar.at(heard, len(elected))
+        if heard == len(elected) or time.monotonic() > end:
             return found
         time.sleep(_LOOK_S)

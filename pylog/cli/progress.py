@@ -4,6 +4,7 @@ A command that is done within a second shows nothing and pays nothing: rich is i
 thread of its own.
 """
 
+import math
 import sys
 import threading
 import time
@@ -32,6 +33,12 @@ class Bar(Protocol):
     def advance(self, count: int, text: str = "") -> None:
         """Go on by *count*; *text* replaces what stands before the bar."""
 
+    def at(self, done: int, total: int) -> None:
+        """Be at *done* of *total*; an `OnProgress`."""
+
+    def make_way(self) -> None:
+        """End where rows are written now: on a terminal they would go into the bar."""
+
 
 def switch_off() -> None:
     """Show no bar in this process, as ``pylog --no-progress`` asks."""
@@ -41,6 +48,12 @@ def switch_off() -> None:
 
 class _NoBar:
     def advance(self, count: int, text: str = "") -> None:
+        pass
+
+    def at(self, done: int, total: int) -> None:
+        pass
+
+    def make_way(self) -> None:
         pass
 
 
@@ -61,11 +74,15 @@ class _LateBar:
     def advance(self, count: int, text: str = "") -> None:
         self._done += count
         self._text = text or self._text
-        now_s = time.monotonic()
-        # Telling rich of each of a million records would cost more than reading them.
-        if text or now_s > self._drawn_s + _DRAW_S:
-            self._drawn_s = now_s
-            self._draw()
+        self._draw_in_time(at_once=bool(text))
+
+    def at(self, done: int, total: int) -> None:
+        self._done, self._total = done, total
+        self._draw_in_time()
+
+    def make_way(self) -> None:
+        if sys.stdout.isatty():
+            self.close()
 
     def close(self) -> None:
         self._timer.cancel()
@@ -83,10 +100,17 @@ class _LateBar:
             bar.start()
             self._progress = bar
 
+    def _draw_in_time(self, *, at_once: bool = False) -> None:
+        now_s = time.monotonic()
+        # Telling rich of each of a million records would cost more than reading them.
+        if at_once or now_s > self._drawn_s + _DRAW_S:
+            self._drawn_s = now_s
+            self._draw()
+
     def _draw(self) -> None:
         if self._progress is not None:
             for task in self._progress.task_ids:
-                self._progress.update(task, completed=self._done, description=self._text)
+                self._progress.update(task, completed=self._done, total=self._total, description=self._text)
 
 
 def _new_bar(unit: str) -> "Progress":
@@ -117,6 +141,7 @@ def _new_bar(unit: str) -> "Progress":
         TextColumn("left"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        redirect_stdout=False,  # what is written there while a bar shows may go to a file
         transient=True,
     )
 
@@ -127,7 +152,7 @@ def progress(text: str, total: int | None = None, unit: str = "") -> Iterator[Ba
 
     Args:
         text: what is being done.
-        total: what 100 % is; None if nobody knows.
+        total: what 100 % is; None if nobody knows, or `Bar.at` says it later.
         unit: `BYTES` for sizes.
     """
     if _is_off or not sys.stderr.isatty():
@@ -138,6 +163,13 @@ def progress(text: str, total: int | None = None, unit: str = "") -> Iterator[Ba
         yield bar
     finally:
         bar.close()
+
+
+def sleep(bar: Bar, seconds: float, began_s: float, limit_s: float) -> None:
+    """Sleep, and show which part of *limit_s* is over since *began_s*: what is left is the time until the end."""
+    time.sleep(seconds)
+    if limit_s:
+        bar.at(round(min(time.monotonic() - began_s, limit_s)), math.ceil(limit_s))
 
 
 def tracked(items: Sequence[_Item], text: str) -> Iterator[_Item]:

@@ -23,7 +23,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, note, table
-from pylog.cli.progress import progress
+from pylog.cli.progress import progress, tracked
 from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.admin.moves import Placement, Places, PlanError, plan_moves
 from pylog.client.admin.partitions import PartitionAdmin
@@ -312,27 +312,27 @@ _REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.thro
 
 
 def _throttle(configs: ConfigAdmin, brokers: list[int], topics: list[str], rate: int) -> None:
-    for broker in brokers:
+    for broker in tracked(brokers, "throttling brokers"):
         configs.alter(Holder.BROKER, str(broker), dict.fromkeys(_RATES, str(rate)))
-    for topic in topics:
+    for topic in tracked(topics, "throttling topics"):
         configs.alter(Holder.TOPIC, topic, dict.fromkeys(_REPLICAS, "*"))
 
 
 def _unthrottle(configs: ConfigAdmin, brokers: list[int], topics: list[str]) -> None:
-    for topic in topics:
+    for topic in tracked(topics, "unthrottling topics"):
         configs.alter(Holder.TOPIC, topic, {}, _REPLICAS)
-    for broker in brokers:
+    for broker in tracked(brokers, "unthrottling brokers"):
         configs.alter(Holder.BROKER, str(broker), {}, _RATES)
 
 
 def _unthrottle_all(admin: PartitionAdmin, configs: ConfigAdmin) -> None:
     """Take off whatever throttle an interrupted command has left."""
     view = admin.cluster()
-    for topic in view.topics:
+    for topic in tracked(list(view.topics), "unthrottling topics"):
         own = {one.name for one in configs.settings(Holder.TOPIC, topic) if one.source == "topic"}
         if throttled := own & {*_REPLICAS}:
             configs.alter(Holder.TOPIC, topic, {}, sorted(throttled))
-    for broker in view.brokers:
+    for broker in tracked(view.brokers, "unthrottling brokers"):
         own = {one.name for one in configs.settings(Holder.BROKER, str(broker.node_id)) if "changed" in one.source}
         if throttled := own & {*_RATES}:
             configs.alter(Holder.BROKER, str(broker.node_id), {}, sorted(throttled))

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from pylog import faults
 from pylog.cli.failure import Failure, without_spark
 from pylog.cli.options import Bootstrap, FormatOption, assignments, format_of, new_app, settings
 from pylog.cli.output import emit_rows
+from pylog.cli.progress import Bar, progress
 from pylog.cli.settings import Settings
 
 app = new_app()
@@ -87,14 +88,16 @@ def sql(
         if follow:
             engine.follow_into(query, brokers, options, master, target, watermarks)
         else:
-            records = engine.write(query, brokers, options, master, target)
+            with progress("asking Spark"):
+                records = engine.write(query, brokers, options, master, target)
             typer.echo(f"{records} records written to {into}")
         return
     if follow:
         engine.follow(query, brokers, options, master, _write, watermarks)
         return
-    columns, found = engine.rows(query, brokers, options, master)
-    emit_rows(format_of(format), columns, (_plain(columns, row) for row in found))
+    with progress("asking Spark") as bar:
+        columns, found = engine.rows(query, brokers, options, master)
+        emit_rows(format_of(format), columns, _counted(columns, found, bar), bar.make_way)
 
 
 def security_options(found: Settings) -> dict[str, str]:
@@ -107,6 +110,12 @@ def security_options(found: Settings) -> dict[str, str]:
             wanted="a block security: with password_file, which Spark's hosts read themselves",
         )
     return {f"security.{key}": value for key, value in found.security.items()}
+
+
+def _counted(columns: Sequence[str], rows: Iterable[Sequence[Any]], bar: Bar) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield _plain(columns, row)
+        bar.advance(1)
 
 
 def _watermarks(texts: list[str] | None) -> dict[str, tuple[str, str]]:

@@ -12,6 +12,7 @@ from pylog import faults
 from pylog.cli.failure import Failure, without_spark
 from pylog.cli.options import new_app, told_to_the_user
 from pylog.cli.output import note
+from pylog.cli.progress import progress
 
 if TYPE_CHECKING:
     from pylog.ingest.stream.checkpoint import Owner, StreamCheckpoint
@@ -43,7 +44,7 @@ def run(
 def check(config: ConfigFile) -> None:
     """Plan a query over its topics, and change nothing; what would keep it from running is an error."""
     query, loaded = _loaded(config)
-    with told_to_the_user(_place(config, loaded)):
+    with told_to_the_user(_place(config, loaded)), progress("planning the query"):
         columns = query.check(loaded)
     note(f"{config}: good, writes {', '.join(columns)} to topic {loaded.output}")
 

@@ -22,11 +22,11 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, emit, table
-from pylog.cli.progress import progress
+from pylog.cli.progress import progress, sleep
 from pylog.cli.rates import LagAges, Look, Trends, group_rates, hot_partitions, sparkline, topic_rates
 from pylog.client.admin.groups import GroupAdmin
 from pylog.errors import ApiError, PylogError
-from pylog.model import TopicPartition
+from pylog.model import OnProgress, TopicPartition, nobody
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,15 +89,15 @@ def top(
         admin = GroupAdmin(connection(found))
         watch = _Watch(rows, _look(admin, is_internal=is_internal))
         if once:
-            with progress("looking twice"):
-                time.sleep(interval)
-                data = watch.take(_look(admin, is_internal=is_internal))
+            with progress("looking twice") as bar:
+                sleep(bar, interval, time.monotonic(), interval)
+                data = watch.take(_look(admin, is_internal=is_internal, on_progress=bar.at))
             emit(wanted, data, lambda _: _text(data))
         else:
             _show(admin, watch, interval, is_internal=is_internal)
 
 
-def _look(admin: GroupAdmin, *, is_internal: bool) -> Look:
+def _look(admin: GroupAdmin, *, is_internal: bool, on_progress: OnProgress = nobody) -> Look:
     leaders = {
         TopicPartition(name, one.partition): one.leader
         for name, topic in admin.cluster().topics.items()
@@ -108,7 +108,8 @@ def _look(admin: GroupAdmin, *, is_internal: bool) -> Look:
     groups = admin.groups()
     committed = {}
     deadline_s = time.monotonic() + admin.timeout_s
-    for one in groups[:_MAX_GROUPS]:
+    for number, one in enumerate(groups[:_MAX_GROUPS]):
+        on_progress(number, min(len(groups), _MAX_GROUPS))
         try:
             committed[one.group_id] = admin.committed(one.group_id)
         except ApiError:  # its coordinator has just moved; the others' lag is known all the same

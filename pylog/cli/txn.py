@@ -21,6 +21,7 @@ from pylog.cli.options import (
     told_to_the_user,
 )
 from pylog.cli.output import Column, done, emit, note, table
+from pylog.cli.progress import progress
 from pylog.cli.target import parse_duration_ms
 from pylog.client.admin.cluster import Admin
 from pylog.client.admin.transactions import OPEN_STATES, TransactionAdmin
@@ -104,7 +105,8 @@ def hanging(
     with told_to_the_user(found.bootstrap):
         cluster = connection(found)
         wanted = named_partitions(Admin(cluster), topic) if topic else None
-        open_ = TransactionAdmin(cluster).hanging(older_than_ms, now_ms, wanted)
+        with progress("asking leaders and coordinators"):
+            open_ = TransactionAdmin(cluster).hanging(older_than_ms, now_ms, wanted)
     rows = [open_transaction_row(one, now_ms) for one in open_]
     columns = [
         Column("topic"),
@@ -178,7 +180,8 @@ def _abort_of_id(admin: TransactionAdmin, transactional_id: str) -> dict[str, An
             wanted="an open transaction",
             next="pylog txn list --state Ongoing",
         )
-    admin.abort(view)
+    with progress("waiting for the end of the transaction"):
+        admin.abort(view)
     return {"transactional_id": transactional_id, "producer_id": view.producer_id}
 
 

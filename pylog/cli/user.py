@@ -16,6 +16,7 @@ from pylog.cli.document import read_document
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, format_of, new_app
 from pylog.cli.output import Column, done, emit, note, table
+from pylog.cli.progress import progress
 from pylog.cli.store import connected_store
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def apply(
     from pylog.store.access import apply_access, compare_access
 
     wanted = read_document(file, read_access)
-    with _store(config) as store:
-        found = compare_access(store, wanted) if dry_run else apply_access(store, wanted)
+    with progress("comparing users" if dry_run else "changing users") as bar, _store(config) as store:
+        found = compare_access(store, wanted) if dry_run else apply_access(store, wanted, bar.at)
     rows = [one._asdict() for one in found]
     columns = [Column(name) for name in ("user", "what", "found", "wanted")]
     data = {"dry_run": dry_run, "changes": rows}

@@ -12,6 +12,7 @@ from pylog import faults
 from pylog.cli.failure import Failure
 from pylog.cli.options import FormatOption, Timeout, format_of, new_app, settings
 from pylog.cli.output import done, emit, note
+from pylog.cli.progress import Bar, progress
 from pylog.errors import ConfigError
 from pylog.security.password_file import read_password
 from pylog.security.scram import SCRAM_MECHANISMS
@@ -67,10 +68,10 @@ def show(
     hosts, security = (found.zookeeper, PLAIN) if config is None else _servers_of(config)
     store = ZooKeeperStore(zookeeper or hosts, security=security, makes_root=False)
     hosts = zookeeper or hosts
-    with closing(store):
+    with progress("reading nodes") as bar, closing(store):
         try:
             store.connect(found.timeout_s)
-            nodes = list(_nodes(store, path, depth))
+            nodes = list(_nodes(store, path, depth, bar))
         except NotConnected as error:
             raise Failure(
                 faults.STORE_UNREACHABLE,
@@ -101,7 +102,7 @@ def secure(
     """
     from pylog.store.tree_rights import Outcome, is_closed, secure_tree
 
-    with _session(config) as (store, security):
+    with progress("closing nodes") as bar, _session(config) as (store, security):
         rights = security.rights
         if rights is None:
             raise Failure(
@@ -113,7 +114,7 @@ def secure(
         if unless_closed and is_closed(store, rights):
             outcome = Outcome(seen=1)
         else:
-            outcome = secure_tree(store, rights, lambda path: note(f"closed {path}"))
+            outcome = secure_tree(store, rights, lambda path: note(f"closed {path}"), bar.at)
     _tell(outcome, "closed", format)
     if outcome.foreign:
         note(
@@ -138,8 +139,8 @@ def open_(
 
     if not yes:
         raise Failure(faults.NOT_CONFIRMED, where=str(config), wanted="--yes, since this opens the tree to everybody")
-    with _session(config) as (store, _):
-        outcome = open_tree(store, lambda path: note(f"opened {path}"))
+    with progress("opening nodes") as bar, _session(config) as (store, _):
+        outcome = open_tree(store, lambda path: note(f"opened {path}"), bar.at)
     _tell(outcome, "opened", format)
 
 
@@ -187,7 +188,7 @@ def _tell(outcome: "Outcome", verb: str, format: FormatOption) -> None:
     done(format_of(format), data, f"{verb} {len(outcome.changed)} of {outcome.seen} nodes")
 
 
-def _nodes(store: "Store", path: str, depth: int) -> Iterator[dict[str, Any]]:
+def _nodes(store: "Store", path: str, depth: int, bar: Bar) -> Iterator[dict[str, Any]]:
     """Yield the node and those below it, parents first; a node that goes meanwhile is left out."""
     left = [(path, depth)]
     shown = 0
@@ -209,6 +210,7 @@ def _nodes(store: "Store", path: str, depth: int) -> Iterator[dict[str, Any]]:
         }
         if levels:
             left += [(f"{at.rstrip('/')}/{child}", levels - 1) for child in reversed(children)]
+        bar.at(shown, min(shown + len(left), _MAX_NODES))
 
 
 def _shown(path: str, data: bytes) -> Any:  # noqa: ANN401  # whatever JSON may hold

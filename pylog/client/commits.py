@@ -16,7 +16,7 @@ from pylog.client.connection import Connection
 from pylog.client.consumer import Consumer
 from pylog.errors import ApiError, ErrorCode
 from pylog.group.records import OffsetKey, decode_key, decode_offset, partition_for
-from pylog.model import IsolationLevel, Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, OnProgress, TopicPartition, nobody
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -44,7 +44,12 @@ class CommitHistory:
         self._admin = Admin(cluster)
 
     def verdicts(
-        self, group_id: str, progress: Mapping[TopicPartition, Progress], now_ms: int, window_ms: int
+        self,
+        group_id: str,
+        progress: Mapping[TopicPartition, Progress],
+        now_ms: int,
+        window_ms: int,
+        on_progress: OnProgress = nobody,
     ) -> dict[TopicPartition, Verdict]:
         """Judge every partition of *progress* that the group has committed an offset of.
 
@@ -53,8 +58,9 @@ class CommitHistory:
             progress: how far it is.
             now_ms: the time.
             window_ms: how far back commits count.
+            on_progress: told how many records of commits were read.
         """
-        history = self.commits(group_id, now_ms - window_ms)
+        history = self.commits(group_id, now_ms - window_ms, on_progress)
         judged = {
             one: found for one, found in progress.items() if found.committed is not None and found.held is not None
         }
@@ -71,7 +77,9 @@ class CommitHistory:
             verdicts[one] = Verdict(status, times[-1][0] if times else None)
         return verdicts
 
-    def commits(self, group_id: str, since_ms: int) -> dict[TopicPartition, list[tuple[int, Offset]]]:
+    def commits(
+        self, group_id: str, since_ms: int, on_progress: OnProgress = nobody
+    ) -> dict[TopicPartition, list[tuple[int, Offset]]]:
         """Return times and offsets of the commits since *since_ms*, the oldest first."""
         try:
             count = len(self._admin.topic(OFFSETS_TOPIC).partitions)
@@ -86,7 +94,7 @@ class CommitHistory:
         # An open transaction of one group must not hide the commits of others.
         with Consumer(self._cluster, isolation__level=IsolationLevel.READ_UNCOMMITTED.value) as consumer:
             consumer.assign({kept: start})
-            for record in consumer.records_to_end():
+            for record in consumer.records_to_end(on_progress):
                 key = decode_key(record.key or b"")
                 if not isinstance(key, OffsetKey) or key.group_id != group_id:
                     continue

@@ -11,10 +11,10 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 from confluent_kafka import Consumer as _Consumer
 from confluent_kafka import TopicPartition as _TopicPartition
 
-from pylog.client.admin.cluster import Admin
+from pylog.client.admin.cluster import Admin, OffsetRange
 from pylog.client.connection import Connection, as_connection, error_of, translate
 from pylog.errors import PylogError, Unreachable
-from pylog.model import IsolationLevel, Offset, TopicPartition
+from pylog.model import IsolationLevel, Offset, OnProgress, TopicPartition, nobody
 
 BATCH_MESSAGES = 500
 """Messages taken at a time.  More are not faster: their objects then leave the processor's caches before they are
@@ -150,13 +150,18 @@ class Consumer:
         while True:
             yield from self.read(_POLL_S)
 
-    def records_to_end(self) -> Iterator[ConsumedRecord]:
+    def records_to_end(self, on_progress: OnProgress = nobody) -> Iterator[ConsumedRecord]:
         """Yield records up to the ends that the assigned partitions have now, or to the first open transaction.
+
+        Args:
+            on_progress: told how many records the caller is done with, and how many offsets there were.
 
         Raises:
             Unreachable: nothing came for the connection's time-out although the end is not reached.
         """
-        ends = self._open_ends()
+        left = self._open_ranges()
+        ends = {partition: range_.end for partition, range_ in left.items()}
+        done, total = 0, sum(range_.end - range_.start for range_ in left.values())
         deadline = self._deadline()
         while ends:
             for record in self.read(_POLL_S):
@@ -165,6 +170,8 @@ class Consumer:
                 end = ends.get(partition, 0)
                 if record.offset < end:
                     yield record
+                    done += 1
+                    on_progress(done, total)
                 if record.offset >= end - 1 and ends.pop(partition, None) is not None:
                     self.pause(partition)
             # The last offsets of a partition may hold no record: compaction, transaction markers.
@@ -177,11 +184,12 @@ class Consumer:
         """Stop reading."""
         self._consumer.close()
 
-    def _open_ends(self) -> dict[TopicPartition, Offset]:
-        """Return the end of every assigned partition that is not read from its end on."""
+    def _open_ranges(self) -> dict[TopicPartition, OffsetRange]:
+        """Return what is left of every assigned partition that is not read from its end on."""
         found = Admin(self._cluster).offsets(list(self._positions))
         positions = {p: found[p].end if offset == OFFSET_END else offset for p, offset in self._positions.items()}
-        return {p: r.end for p, r in found.items() if max(positions[p], r.start) < r.end}
+        left = {p: OffsetRange(max(positions[p], r.start), r.end) for p, r in found.items()}
+        return {p: r for p, r in left.items() if r.start < r.end}
 
     def _deadline(self) -> float:
         return time.monotonic() + self._cluster.timeout_s

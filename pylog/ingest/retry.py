@@ -22,7 +22,7 @@ from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import Kind, Lake, State
 from pylog.ingest.landing import WINDOW_MS, Landing, Origin, Task, report
 from pylog.ingest.plan import Range
-from pylog.model import IsolationLevel, TopicPartition
+from pylog.model import IsolationLevel, OnProgress, TopicPartition, nobody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,12 @@ class Retried(NamedTuple):
     after: int
 
 
-def retry(config: RetryConfig) -> Retried:
+def retry(config: RetryConfig, on_progress: OnProgress = nobody) -> Retried:
     """Land what decodes now of a lake's dead letters.
+
+    Args:
+        config: which, and how.
+        on_progress: told how many dead letters were tried.
 
     Raises:
         Lost: another retry was faster.
@@ -85,7 +89,7 @@ def retry(config: RetryConfig) -> Retried:
     )
     brokers = None if not config.bootstrap else _Brokers(config)
     try:
-        for letter in _letters(lake, state, paths):
+        for done, letter in enumerate(_letters(lake, state, paths), 1):
             stored = [Fetched(memoryview(letter.batch), whole_batches(letter.batch), letter.range.start)]
             fetches = stored
             # A stored batch that decodes is what was written.  The brokers' copy may have lost records to compaction.
@@ -94,6 +98,7 @@ def retry(config: RetryConfig) -> Retried:
             task.begin(letter.range, letter.origin)
             for fetched in fetches:
                 task.take(fetched)
+            on_progress(done, before)
     finally:
         if brokers is not None:
             brokers.close()

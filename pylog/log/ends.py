@@ -19,7 +19,7 @@ from pylog.log.producers import MAX_COUNTED_PRODUCER_ID, newest_producer_id
 from pylog.log.recovery import NOWHERE, Damage, checked_batches
 from pylog.log.segment import Segment
 from pylog.log.swap import SWAP_SUFFIX, swap_end
-from pylog.model import Offset, TopicPartition
+from pylog.model import Offset, OnProgress, TopicPartition, nobody
 from pylog.wire.records import BatchHeader
 
 
@@ -82,20 +82,24 @@ class DirectoryEnds:
         }
 
 
-def read_ends(path: Path) -> DirectoryEnds:
+def read_ends(path: Path, on_progress: OnProgress = nobody) -> DirectoryEnds:
     """Return how far the logs in the data directory *path* reach.
+
+    Args:
+        path: a broker's data directory.
+        on_progress: told how many logs were read.
 
     Raises:
         StorageError: a broker has the directory open, a log is damaged below what was synced, or the disk fails.
     """
     try:
         with locked(path):
-            return _read_ends(path)
+            return _read_ends(path, on_progress)
     except OSError as error:
         raise StorageError(f"{error.filename or path}: {error.strerror}") from error
 
 
-def _read_ends(path: Path) -> DirectoryEnds:
+def _read_ends(path: Path, on_progress: OnProgress) -> DirectoryEnds:
     properties = checkpoint.read_properties(path / checkpoint.META_PROPERTIES) or {}
     is_clean = (path / checkpoint.CLEAN_SHUTDOWN).exists()
     recovery_points = checkpoint.read_offsets(path / checkpoint.RECOVERY_POINTS)
@@ -104,16 +108,12 @@ def _read_ends(path: Path) -> DirectoryEnds:
     directories = partitions_in(path)
     # As at a start: without the file nobody knows what was compacted.
     default = 0 if (path / checkpoint.RECOVERY_POINTS).exists() else NOWHERE
-    logs = [
-        _read_log(
-            key,
-            directory,
-            starts.get(key, 0),
-            None if is_clean else recovery_points.get(key, default),
-            is_compacted=directory.name in policies and policies[directory.name].is_compacting,
-        )
-        for key, directory in directories.items()
-    ]
+    logs = []
+    for key, directory in directories.items():
+        point = None if is_clean else recovery_points.get(key, default)
+        is_compacted = directory.name in policies and policies[directory.name].is_compacting
+        logs.append(_read_log(key, directory, starts.get(key, 0), point, is_compacted=is_compacted))
+        on_progress(len(logs), len(directories))
     found = properties.get("broker.id")
     return DirectoryEnds(
         None if found is None else int(found),

@@ -12,7 +12,7 @@ from pylog.errors import PylogError
 from pylog.mirror import follow, groups
 from pylog.mirror.config import Cluster, MirrorConfig
 from pylog.mirror.offsets import MapKey, OffsetMap
-from pylog.model import Offset, TopicPartition
+from pylog.model import Offset, OnProgress, TopicPartition, nobody
 
 MOVABLE = ("Empty", "Dead")
 """States of a group that nobody reads in."""
@@ -199,8 +199,13 @@ class Patience:
         return now_s - self._less_s > self._stall_s
 
 
-def wait_arrived(config: MirrorConfig, stall_s: float) -> dict[TopicPartition, int]:
+def wait_arrived(config: MirrorConfig, stall_s: float, on_progress: OnProgress = nobody) -> dict[TopicPartition, int]:
     """Wait until everything that the source has now is in the target, and the mirror has written that down.
+
+    Args:
+        config: the mirror's.
+        stall_s: how long nothing may arrive before this gives up.
+        on_progress: told how many of the offsets have arrived that were missing at first.
 
     Returns:
         What is still missing when nothing has arrived for *stall_s*: offsets by partition.
@@ -209,11 +214,13 @@ def wait_arrived(config: MirrorConfig, stall_s: float) -> dict[TopicPartition, i
     views = source.cluster().topics
     names = follow.mirrored(config, views)
     held = source.offsets([TopicPartition(name, one.partition) for name in names for one in views[name].partitions])
-    patience = Patience(stall_s)
+    patience, missing_at_first = Patience(stall_s), 0
     while True:
         committed = source.committed(config.group)
         missing = {p: one.end - max(committed.get(p, 0), one.start) for p, one in held.items()}
         behind = {p: count for p, count in missing.items() if count > 0}
+        missing_at_first = missing_at_first or sum(behind.values())
+        on_progress(missing_at_first - sum(behind.values()), missing_at_first)
         if not behind or patience.is_over(sum(behind.values()), time.monotonic()):
             return behind
         time.sleep(_LOOK_S)

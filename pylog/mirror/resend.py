@@ -11,7 +11,7 @@ from pylog.mirror.config import MirrorConfig
 from pylog.mirror.follow import MAX_PARKED_BYTES
 from pylog.mirror.parking import REFUSALS, Place, parked_mark, parked_place
 from pylog.mirror.plan import PARKED_HEADER
-from pylog.model import Offset, TopicPartition
+from pylog.model import Offset, OnProgress, TopicPartition, nobody
 
 _COMMIT_EVERY = 100
 """Records between two commits: at most so many are sent twice after a crash."""
@@ -30,8 +30,12 @@ class Parked:
     record: ConsumedRecord
 
 
-def waiting(config: MirrorConfig) -> Iterator[Parked]:
+def waiting(config: MirrorConfig, on_progress: OnProgress = nobody) -> Iterator[Parked]:
     """Yield the records that are parked and were not sent on since, oldest first, up to the end of now.
+
+    Args:
+        config: the mirror's.
+        on_progress: told how many the caller is done with.
 
     Raises:
         PylogError: the target does not answer, or has no topic of parked records.
@@ -43,7 +47,7 @@ def waiting(config: MirrorConfig) -> Iterator[Parked]:
     start = GroupAdmin(target).offsets([partition])[partition].start
     with Consumer(target) as consumer:
         consumer.assign({partition: max(done, start)})
-        for record in consumer.records_to_end():
+        for record in consumer.records_to_end(on_progress):
             marks = [value for name, value in record.headers if name == PARKED_HEADER]
             try:
                 yield Parked(parked_place(marks[-1] if marks else None), record)
@@ -51,11 +55,15 @@ def waiting(config: MirrorConfig) -> Iterator[Parked]:
                 raise ValueError(f"{config.parked_topic} offset {record.offset}: {error}") from error
 
 
-def resend(config: MirrorConfig) -> Iterator[tuple[Parked, str | None]]:
+def resend(config: MirrorConfig, on_progress: OnProgress = nobody) -> Iterator[tuple[Parked, str | None]]:
     """Send what waits to where it belongs, one after the other; yield each record, and why it is refused again.
 
     What is refused again is parked anew, with the new reason, before the old copy counts as done: nothing is lost if
     this ends in between, and at most the last hundred records come twice.
+
+    Args:
+        config: the mirror's.
+        on_progress: told how many the caller is done with.
 
     Raises:
         PylogError: the target did not say what becomes of a record; begin again.
@@ -65,7 +73,7 @@ def resend(config: MirrorConfig) -> Iterator[tuple[Parked, str | None]]:
     done: Offset | None = None
     with Producer(config.target.connection, sync=True, message__max__bytes=MAX_PARKED_BYTES) as producer:
         try:
-            for number, one in enumerate(waiting(config), 1):
+            for number, one in enumerate(waiting(config, on_progress), 1):
                 reason = _send(producer, one, there)
                 if reason is not None:
                     _park(producer, config.parked_topic, one, reason)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pylog.errors import ApiError, ErrorCode
+from pylog.model import OnProgress, nobody
 from pylog.security import acl_nodes
 from pylog.security.access import Access, WantedUser
 from pylog.security.acl import Binding, Pattern
@@ -55,22 +56,30 @@ def compare_access(store: Store, wanted: Access) -> list[Difference]:
     return found
 
 
-def apply_access(store: Store, wanted: Access) -> list[Difference]:
+def apply_access(store: Store, wanted: Access, on_progress: OnProgress = nobody) -> list[Difference]:
     """Make users and rights in *store* what is wanted; return what differed.
 
     A new user gets rights before a password; an absent user loses the password first.
+
+    Args:
+        store: connected.
+        wanted: users and their rights.
+        on_progress: told how many users are as wanted.
 
     Raises:
         ApiError: other writers kept changing the same node.
         ProtocolError: a node of ACLs cannot be read.
     """
     differences = compare_access(store, wanted)
-    for name in wanted.absent:
+    count = len(wanted.absent) + len(wanted.users)
+    for done, name in enumerate(wanted.absent, 1):
         delete_user(store, name)
+        on_progress(done, count)
     _write_acls(store, [*wanted.users, *(WantedUser(name=name, acls=frozenset()) for name in wanted.absent)])
-    for user in wanted.users:
+    for done, user in enumerate(wanted.users, 1 + len(wanted.absent)):
         if user.password is not None:
             set_password(store, user.name, user.password)
+        on_progress(done, count)
     return differences
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pylog.cluster import znodes
 from pylog.errors import PylogError
+from pylog.model import OnProgress, nobody
 from pylog.store.base import Create, Delete, NodeExists, NoNode, Operation, Set, Stat, Store
 from pylog.store.tree import cut
 
@@ -86,25 +87,35 @@ def _digest(texts: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
 
 
-def read_nodes(store: Store) -> dict[str, bytes]:
+def read_nodes(store: Store, on_progress: OnProgress = nobody) -> dict[str, bytes]:
     """Return all that a backup holds, as it stood at one moment.
 
     Everything is read until two readings in a row are the same: between them nothing had changed.  What came and went
     within that time is in neither.
 
+    Args:
+        store: connected.
+        on_progress: told how many nodes this reading and those before have read, and how many are known of by now.
+
     Raises:
         BackupError: the store changes all the time.
     """
     before: dict[str, tuple[bytes, Stat]] = {}
+    read = 0
+
+    def on_part(done: int, total: int) -> None:
+        on_progress(read + done, read + total)
+
     for _ in range(MAX_PASSES):
-        now = _read_once(store)
+        now = _read_once(store, on_part)
+        read += len(now)
         if now == before and now:
             return {path: data for path, (data, _) in now.items()}
         before = now
     raise BackupError(f"the store changed between each two of {MAX_PASSES} readings: wanted a quiet moment")
 
 
-def _read_once(store: Store) -> dict[str, tuple[bytes, Stat]]:
+def _read_once(store: Store, on_progress: OnProgress = nobody) -> dict[str, tuple[bytes, Stat]]:
     found: dict[str, tuple[bytes, Stat]] = {}
     level = list(_ROOTS)
     while level:
@@ -117,13 +128,19 @@ def _read_once(store: Store) -> dict[str, tuple[bytes, Stat]]:
         paths = [path for path, _ in nodes]
         below = store.children_many(paths)
         level = [f"{path}/{name}" for path, names in zip(paths, below, strict=True) for name in names]
+        on_progress(len(found), len(found) + len(level))
     return found
 
 
-def replace_nodes(store: Store, wanted: Nodes) -> None:
+def replace_nodes(store: Store, wanted: Nodes, on_progress: OnProgress = nobody) -> None:
     """Make the store hold *wanted*; interrupted, it names no cluster, no broker starts over it, and a rerun is due.
 
     Consumers' own nodes are only added: a later commit stands there, and is right.
+
+    Args:
+        store: connected.
+        wanted: what a backup holds.
+        on_progress: told how many nodes were changed.
 
     Raises:
         BackupError: a broker is registered, or the store is of another cluster.
@@ -141,8 +158,11 @@ def replace_nodes(store: Store, wanted: Nodes) -> None:
     if named is not None:
         store.delete(znodes.CLUSTER_ID)
     store.ensure(*znodes.BASE_PATHS)
-    for part in cut(list(_changes(store, wanted))):
+    changes, written = list(_changes(store, wanted)), 0
+    for part in cut(changes):
         store.multi(part)
+        written += len(part)
+        on_progress(written, len(changes))
     # Last, for it says that the store is whole; a broker that made a cluster of its own meanwhile shows here.
     try:
         store.multi([Create(znodes.CLUSTER_ID, cluster)])

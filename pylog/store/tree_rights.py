@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pylog.model import OnProgress, nobody
 from pylog.store.node_rights import OPEN, OWN_ROOTS, NodeRights, Rights
 
 MAX_BATCH = 500
@@ -46,7 +47,10 @@ class Outcome:
 
 
 def secure_tree(
-    store: RightsStore, rights: NodeRights, on_change: Callable[[str], None] = lambda path: None
+    store: RightsStore,
+    rights: NodeRights,
+    on_change: Callable[[str], None] = lambda path: None,
+    on_progress: OnProgress = nobody,
 ) -> Outcome:
     """Give each node the rights of its path.
 
@@ -54,11 +58,12 @@ def secure_tree(
         store: connected with an identity that has the right ADMIN on each node; on an open tree everybody has.
         rights: who may do what.
         on_change: told of each path as soon as its rights are changed.
+        on_progress: told how many nodes were looked at.
 
     Raises:
         NotAllowed: names the node whose rights we may not see or change; what was changed before stays.
     """
-    return _apply(store, rights.of, on_change)
+    return _apply(store, rights.of, on_change, on_progress)
 
 
 def is_closed(store: RightsStore, rights: NodeRights) -> bool:
@@ -66,12 +71,16 @@ def is_closed(store: RightsStore, rights: NodeRights) -> bool:
     return store.rights_many(["/"]) == [rights.of("/")]
 
 
-def open_tree(store: RightsStore, on_change: Callable[[str], None] = lambda path: None) -> Outcome:
+def open_tree(
+    store: RightsStore, on_change: Callable[[str], None] = lambda path: None, on_progress: OnProgress = nobody
+) -> Outcome:
     """Let everybody do everything with each node again; see `secure_tree`."""
-    return _apply(store, lambda path: OPEN, on_change)
+    return _apply(store, lambda path: OPEN, on_change, on_progress)
 
 
-def _apply(store: RightsStore, wanted: Callable[[str], Rights], on_change: Callable[[str], None]) -> Outcome:
+def _apply(
+    store: RightsStore, wanted: Callable[[str], Rights], on_change: Callable[[str], None], on_progress: OnProgress
+) -> Outcome:
     outcome = Outcome()
     # Nodes before the node above them: a tree whose root is closed has been closed as a whole.
     paths = [*reversed(list(_nodes(store, outcome)))]
@@ -86,6 +95,7 @@ def _apply(store: RightsStore, wanted: Callable[[str], Rights], on_change: Calla
         for path in differing:
             outcome.changed.append(path)
             on_change(path)
+        on_progress(first + len(part), len(paths))
     return outcome
 
 

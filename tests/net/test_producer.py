@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING
 
 from pylog.client import Message, MessageSet, Producer
 from pylog.client.admin.cluster import Admin
@@ -14,6 +15,7 @@ from pylog.client.consumer import Consumer
 from pylog.client.partitioner import RoundRobin, by_key
 from pylog.client.producer import OnDelivery
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError
+from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 
 PARTITIONS = 5
@@ -149,3 +151,13 @@ def test_too_large_a_message_is_refused(broker: BrokerProcess, topic: str) -> No
     with pytest.raises((ApiError, ClientError)) as caught:
         Producer(broker.bootstrap, sync=True).send(topic, Message(b"x" * 2_000_000))
     assert not isinstance(caught.value, ApiError) or caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_reading_to_the_end_tells_how_much_is_done(broker: BrokerProcess, topic: str) -> None:
+    with Producer(broker.bootstrap) as producer:
+        producer.send(topic, MessageSet([Message(b"%d" % number, partition=0) for number in range(5)]))
+    told: list[tuple[int, int]] = []
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign({TopicPartition(topic, 0): 2, TopicPartition(topic, 1): OFFSET_BEGINNING})
+        assert len(list(consumer.records_to_end(lambda *found: told.append(found)))) == 3
+    assert told == [(1, 3), (2, 3), (3, 3)]

@@ -45,7 +45,9 @@ def test_open_transactions_are_aborted_since_nobody_else_can_end_them(tmp_path: 
     view = batch(producer_id=9, producer_epoch=4, base_sequence=0, attributes=TRANSACTIONAL)
     log.append_as_leader(view, check_stored_batch(view), 2, 0)
     directory.close()
-    adopt(tmp_path, now_ms=5_000)
+    told: list[tuple[int, int]] = []
+    adopt(tmp_path, now_ms=5_000, on_progress=lambda *topics: told.append(topics))
+    assert told == [(1, 1)]
     directory, log = open_log(tmp_path)
     assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
     found = log.read(0, 1 << 20, upper_bound_offset=2, min_one_batch=True)

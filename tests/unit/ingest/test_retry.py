@@ -149,7 +149,10 @@ def values(root: Path) -> dict[int, bytes]:
 
 
 def test_a_good_copy_of_the_brokers_lands(root: Path, brokers: Brokers) -> None:
-    assert retry(RetryConfig(lake=root, bootstrap="127.0.0.1:1")) == Retried(2, 2, 0)
+    told: list[tuple[int, int]] = []
+    config = RetryConfig(lake=root, bootstrap="127.0.0.1:1")
+    assert retry(config, lambda *letters: told.append(letters)) == Retried(2, 2, 0)
+    assert told == [(1, 2), (2, 2)]
     assert offsets(root) == [0, 1, 2, 3, 4]
     assert Lake.open(root).state().dead_letters == {}
 

@@ -69,7 +69,9 @@ def test_an_id_that_a_producer_has_made_up_does_not_count(tmp_path: Path, stop: 
 
 def test_what_the_directory_says_of_itself(tmp_path: Path) -> None:
     written(tmp_path, LogDirectory.close)
-    found = read_ends(tmp_path)
+    told: list[tuple[int, int]] = []
+    found = read_ends(tmp_path, lambda *logs: told.append(logs))
+    assert told == [(1, 1)]
     assert (found.broker_id, found.cluster_id, found.is_clean) == (1, "cluster-a", True)
     assert found.document()["partitions"][0]["topic_id"] == str(ID)
 

@@ -58,7 +58,9 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(store: Store) -> None:
     told = compare_access(store, wanted)
     assert rights(store) == set()
     assert not has_password(store, "alice", "secret")
-    assert apply_access(store, wanted) == told
+    users: list[tuple[int, int]] = []
+    assert apply_access(store, wanted, lambda *found: users.append(found)) == told
+    assert users == [(1, 1)]
 
 
 def test_a_right_that_the_document_no_longer_has_goes_and_others_rights_stay(store: Store) -> None:

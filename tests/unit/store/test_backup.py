@@ -90,8 +90,12 @@ def test_an_empty_store_holds_it_all_again(store: Store, backend: Backend) -> No
     nodes = fill(store)
     for path in [znodes.CONFIG_CHANGES, *sorted(nodes, key=len, reverse=True)]:
         store.delete(path)
-    replace_nodes(store, nodes)
-    assert read_nodes(backend.connect()) == nodes
+    told: list[tuple[int, int]] = []
+    replace_nodes(store, nodes, lambda *found: told.append(found))
+    assert told
+    assert told[-1][0] == told[-1][1]
+    assert read_nodes(backend.connect(), lambda *found: told.append(found)) == nodes
+    assert told[-1] == (2 * len(nodes), 2 * len(nodes)), "it was read twice"
     assert store.exists(znodes.CONFIG_CHANGES) is not None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+from pylog.store import tree_rights
 from pylog.store.base import NotAllowed
 from pylog.store.node_rights import OPEN, Identity, NodeRights, Rights
 from pylog.store.tree_rights import is_closed, open_tree, secure_tree
@@ -50,6 +51,13 @@ def test_each_node_gets_the_rights_of_its_path_and_the_root_last() -> None:
     assert tree.rights["/zookeeper"] == OPEN
     for path in PATHS[1:-1]:
         assert outcome.changed.index(path) < outcome.changed.index(path.rpartition("/")[0] or "/")
+
+
+def test_it_tells_how_many_nodes_it_has_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_rights, "MAX_BATCH", 3)
+    told: list[tuple[int, int]] = []
+    secure_tree(Tree(), RIGHTS, on_progress=lambda *found: told.append(found))
+    assert told == [(3, 7), (6, 7), (7, 7)]
 
 
 def test_a_tree_counts_as_closed_once_its_root_is() -> None:
