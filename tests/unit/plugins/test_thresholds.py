@@ -7,18 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.templates import render
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def thresholds(directory: Path, brokers: dict[str, dict[str, Any]], spark: dict[str, dict[str, Any]], own: str) -> Any:
-    """Return the limits that role `monitoring` makes of an inventory; *own* are those that it names itself."""
-    groups = {"pylog_broker": {"hosts": brokers}} | ({"pylog_spark": {"hosts": spark}} if spark else {})
-    return variable(directory, groups, "__monitoring_thresholds", own)
 
 
 def variable(directory: Path, groups: dict[str, Any], name: str, own: str = "{}") -> Any:
@@ -45,30 +38,27 @@ def variable(directory: Path, groups: dict[str, Any], name: str, own: str = "{}"
     return next(iter(task["hosts"].values()))[name]
 
 
-@pytest.mark.parametrize(
-    ("brokers", "spark", "own", "wanted"),
-    [
-        ({"a": {}, "b": {}}, {}, "{}", (3900, 90_000, 900)),
-        (
-            {"a": {"retention_schedule": "*/5 * * * *", "backup_schedule": "0 */6 * * *"}, "b": {}},
-            {"c": {"ingest_interval_s": 300}},
-            "{}",
-            (3900, 90_000, 1140),
-        ),
-        (
-            {"a": {"retention_schedule": "*/5 * * * *", "backup_schedule": "0 4 * * sun"}},
-            {"c": {}},
-            '{"load_late_s": 5}',
-            (600, 7 * 86_400 + 3600, 5),
-        ),
-    ],
-)
-def test_late_is_what_the_slowest_schedule_does_not_explain(
-    tmp_path: Path, brokers: Any, spark: Any, own: str, wanted: tuple[int, ...]
-) -> None:
-    found = thresholds(tmp_path, brokers, spark, own)
-    assert tuple(int(found[name]) for name in ("retention_late_s", "backup_late_s", "load_late_s")) == wanted
-    assert int(found["group_lag_s"]) == 600
+def test_late_is_what_a_host_s_own_schedule_does_not_explain(tmp_path: Path) -> None:
+    brokers = {
+        "a": {"retention_schedule": "*/5 * * * *", "backup_schedule": "0 4 * * sun"},
+        "b": {"monitoring_thresholds": {"backup_late_s": 7, "host_disk_free_percent": 3}},
+        "c": {"retention_schedule": "0 4 * * *"},
+    }
+    spark = {"s": {"ingest_interval_s": 300}, "t": {"ingest_interval_s": 5}}
+    groups = {"pylog_broker": {"hosts": brokers}, "pylog_spark": {"hosts": spark}}
+    rows = variable(tmp_path, groups, "__monitoring_host_thresholds", '{"host_memory_free_percent": 9}')
+    found = {(row["host"], row["name"]): row["limit"] for row in rows}
+    assert {host: found[host, "retention_late_s"] for host in brokers} == {"a": 600, "b": 3900, "c": 86_700}
+    assert {host: found[host, "backup_late_s"] for host in brokers} == {"a": 7 * 86_400 + 3600, "b": 7, "c": 90_000}
+    assert {host: found[host, "load_late_s"] for host in spark} == {"s": 1140, "t": 900}
+    assert {host: found[host, "host_disk_free_percent"] for host in brokers} == {"a": 10, "b": 3, "c": 10}
+    assert {found[host, "host_memory_free_percent"] for host in [*brokers, *spark]} == {9}
+
+
+def test_a_cluster_has_limits_too_that_the_inventory_names(tmp_path: Path) -> None:
+    groups: dict[str, Any] = {"pylog_broker": {"hosts": {"a": {}}}}
+    found = variable(tmp_path, groups, "__monitoring_thresholds", '{"group_lag_s": 5, "backup_late_s": 7}')
+    assert {name: int(limit) for name, limit in found.items()} == {"group_lag_s": 5, "certificate_days": 14}
 
 
 def test_every_host_has_the_tasks_that_the_inventory_gives_it_and_no_others(tmp_path: Path) -> None:
@@ -104,7 +94,8 @@ def test_prometheus_takes_the_limits_and_tasks_that_the_role_writes(tmp_path: Pa
             "etc/pylog-monitoring/thresholds.yml.j2",
             ansible_managed="managed",
             hostvars={"b1": {"pylog_datacenter": "live"}, "k": {}},
-            __monitoring_thresholds={"backup_late_s": 90_000},
+            __monitoring_thresholds={"group_lag_s": 600},
+            __monitoring_host_thresholds=[{"name": "backup_late_s", "host": "b1", "limit": 90_000}],
             __monitoring_expected={"backup": ["b1"], "ship": [], "load": ["k"]},
             __monitoring_data_disks=[{"host": "b1", "mountpoint": "/data/1"}],
         )
@@ -113,10 +104,11 @@ def test_prometheus_takes_the_limits_and_tasks_that_the_role_writes(tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
     [group] = yaml.safe_load(path.read_text())["groups"]
     assert [(rule["record"], rule["expr"], rule.get("labels")) for rule in group["rules"]] == [
-        ("pylog_threshold", "vector(90000)", {"name": "backup_late_s"}),
+        ("pylog_threshold", "vector(600)", {"name": "group_lag_s"}),
+        ("pylog_threshold", "vector(90000)", {"name": "backup_late_s", "host": "b1"}),
         ("pylog_expected", "vector(1)", {"task": "backup", "host": "b1", "datacenter": "live"}),
         ("pylog_expected", "vector(1)", {"task": "load", "host": "k", "datacenter": "all"}),
-        ("pylog_expected_since_timestamp_seconds", group["rules"][3]["expr"], None),
+        ("pylog_expected_since_timestamp_seconds", group["rules"][4]["expr"], None),
         ("pylog_data_disk", "vector(1)", {"host": "b1", "mountpoint": "/data/1", "datacenter": "live"}),
     ]
 
@@ -127,6 +119,7 @@ def test_a_task_is_expected_since_prometheus_first_heard_of_it(tmp_path: Path) -
         ansible_managed="managed",
         hostvars={"b1": {}},
         __monitoring_thresholds={},
+        __monitoring_host_thresholds=[],
         __monitoring_expected={"backup": ["b1"]},
         __monitoring_data_disks=[],
     )
