@@ -6,7 +6,7 @@ payload => framed Avro, whose field is a timestamp, a local timestamp (taken as 
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylog.client.avro import RegistryClient, SchemaError
+from pylog.client.avro import RegistryClient, RegistryUnreachable, SchemaError
 from pylog.client.security import security_of
-from pylog.errors import ConfigError
+from pylog.errors import ConfigError, PylogError
 from pylog.ingest.avro import AvroColumns, column_for, registry_of
 
 TIME = pa.timestamp("us", "UTC")
@@ -89,6 +89,39 @@ def with_schema(
             "with a timestamp, a date or a long of milliseconds is wanted"
         )
     return EventTime(field, registry, found, security or {}, subject)
+
+
+class EventTimes:
+    """Where the times of several topics are; the registry is asked once for each that it answers.
+
+    Args:
+        fields: of the payload, by topic.
+        registry: as for `with_schema`.
+        security: as for `with_schema`.
+
+    Attributes:
+        known: topics that the registry answered.
+    """
+
+    def __init__(self, fields: Mapping[str, str], registry: tuple[str, ...], security: Mapping[str, str]) -> None:
+        self._fields, self._registry, self._security = fields, registry, security
+        self.known: dict[str, EventTime] = {}
+
+    def learn(self, topics: Iterable[str]) -> dict[str, PylogError]:
+        """Ask for those of *topics* that are not known; return the ones whose field is not known now, and why."""
+        failed: dict[str, PylogError] = {}
+        unreachable: PylogError | None = None
+        for topic in sorted({*topics} & self._fields.keys() - self.known.keys()):
+            try:
+                if unreachable is None:
+                    self.known[topic] = with_schema(topic, self._fields[topic], self._registry, self._security)
+                    continue
+                failed[topic] = unreachable  # nobody would answer for this topic either, after one more time-out
+            except RegistryUnreachable as error:
+                failed[topic] = unreachable = error
+            except PylogError as error:
+                failed[topic] = error
+        return failed
 
 
 def _only(texts: Sequence[str], field: str) -> tuple[str, ...] | None:

@@ -30,7 +30,7 @@ from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, StorageEr
 from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
-from pylog.ingest.event_time import EventTime, with_schema
+from pylog.ingest.event_time import EventTimes
 from pylog.ingest.fetch import deleted, epoch_ends, names_of, positions_of_present, with_read_uncommitted
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import WINDOW_MS, Landed, Landing, report
@@ -137,6 +137,7 @@ class Loader:
         self._warned: set[tuple[str, str]] = set()
         self._rates: dict[str, float] = {}
         self._lake: Lake | None = None
+        self._event_times = EventTimes(config.event_times, config.registry, config.security)
         self.stopped: dict[str, PylogError] = {}
 
     def __enter__(self) -> "Loader":
@@ -152,14 +153,6 @@ class Loader:
         if self._config.parallelism is None:
             wait_for_executors(spark)
         return spark
-
-    @cached_property
-    def _event_times(self) -> dict[str, EventTime]:
-        config = self._config
-        return {
-            topic: with_schema(topic, name, config.registry, config.security)
-            for topic, name in config.event_times.items()
-        }
 
     @cached_property
     def _groups(self) -> GroupAdmin:
@@ -281,6 +274,9 @@ class Loader:
             load, accepted, fail_on_data_loss=config.fail_on_data_loss, epoch_ends=ends
         )  # fmt: skip
         load = load.without_stopped(self.stopped)
+        if unclear := self._event_times.learn(load.topics()):
+            self.stopped |= unclear
+            load = load.without_stopped(unclear)
         # Whatever may not be missing stopped its topic just now.
         most = min(config.max_offsets_per_batch, load.offsets_in(config.max_bytes_per_batch, self._rates))
         return load.up_to(most, fail_on_data_loss=False)
@@ -329,7 +325,8 @@ class Loader:
         how = Landing(
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
             window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
-            accepted=accepted, event_times=self._event_times, believed_ms=_believed_ms(config, int(time.time() * 1000)),
+            accepted=accepted, event_times=self._event_times.known,
+            believed_ms=_believed_ms(config, int(time.time() * 1000)),
             security=config.security, isolation_level=config.isolation_level,
         )  # fmt: skip
         try:

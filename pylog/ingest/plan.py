@@ -401,6 +401,14 @@ class Load:
         wanted = ranges_between(self.start, self.latest, self.log_starts)
         return offsets_in(present(wanted, self.log_starts, fail_on_data_loss=False), max_bytes, rates)
 
+    def topics(self) -> set[str]:
+        """Return the topics that something is new of.
+
+        Raises:
+            PositionError: as `ranges_between`.
+        """
+        return {r.partition.topic for r in ranges_between(self.start, self.latest, self.log_starts)}
+
     def without_stopped(self, topics: Collection[str]) -> Self:
         """Return this without *topics*, which cannot be read now: the next run begins where this one did."""
         return replace(

@@ -1,5 +1,6 @@
 """The load job against a real broker and a real Spark: everything once, whatever happens to it."""
 
+import json
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from pylog.cli.app import run as pylog
 from pylog.client.admin.groups import GroupAdmin
+from pylog.client.avro import RegistryClient
+from pylog.daemon.web import WebServer
 from pylog.errors import PylogError
 from pylog.ingest import job, landing, plan
 from pylog.ingest.fetch import Fetched
@@ -24,10 +27,13 @@ from pylog.ingest.lake import Lake, LakeError, Lost
 from pylog.ingest.landing import Landing
 from pylog.ingest.plan import Range
 from pylog.ingest.status import StatusFiles
+from pylog.metrics import Metrics
 from pylog.model import TopicPartition
+from pylog.registry.api import new_app
 from pylog.testing import BrokerProcess
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP
 from tests.pipeline.conftest import Topics
+from tests.unit.registry.test_api import InMemory
 
 MakeConfig = Callable[..., JobConfig]
 _DAY_MS = 86_400_000
@@ -433,6 +439,27 @@ def commands_that_status_shows(lake: Path, capsys: pytest.CaptureFixture[str]) -
     assert pylog(["lake", "status", str(lake)]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     return [words[1:] for words in shown if words[:3] == ["pylog", "lake", "accept"]]
+
+
+def test_a_topic_whose_schema_is_missing_stops_alone(
+    spark: SparkSession, topics: Topics, config: MakeConfig, tmp_path: Path
+) -> None:
+    timed, other = topics.create(), topics.create()
+    topics.send(timed, keys(0, 5))
+    topics.send(other, keys(10, 15))
+    with WebServer("127.0.0.1", 0, new_app(InMemory(), Metrics())) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        metrics = tmp_path / "load.prom"
+        given = config(timed, other, event_times={timed: "at"}, registry=(url,), metrics_file=metrics)
+        with pytest.raises(PylogError, match="not found"):
+            job.run(given)
+        assert landed_keys(given.lake) == keys(10, 15)
+        assert StatusFiles(given.lake).read().stopped.keys() == {timed}
+        assert "pylog_ingest_stopped_topics 1" in metrics.read_text().splitlines()
+        fields = [{"name": "at", "type": "long"}]
+        RegistryClient(url).schema_id(f"{timed}-value", json.dumps({"type": "record", "name": "R", "fields": fields}))
+        assert job.run(given) == 5
+    assert sorted(landed_keys(given.lake)) == keys(0, 5) + keys(10, 15)
 
 
 def test_one_topic_of_fifty_that_stops_holds_up_none_of_the_others(

@@ -9,17 +9,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pylog.client.avro import AvroSerializer, RegistryClient
+from pylog.client.avro import AvroSerializer, RegistryClient, RegistryUnreachable, SchemaError
+from pylog.daemon.web import WebServer as ServiceServer
 from pylog.errors import ConfigError
 from pylog.ingest.decode import whole_batches
-from pylog.ingest.event_time import EventTime, with_schema
+from pylog.ingest.event_time import EventTime, EventTimes, with_schema
 from pylog.ingest.fetch import Fetched
 from pylog.ingest.landing import Landing, Task
 from pylog.ingest.plan import Range
+from pylog.metrics import Metrics
 from pylog.model import TopicPartition
+from pylog.registry.api import new_app
 from pylog.wire.records import Record, encode_batch
 from tests.servers.web import WebServer
 from tests.unit.ingest.test_avro_columns import Registry, record
+from tests.unit.registry.test_api import InMemory
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, 6000, UTC)
 THEN_MS = int(THEN.timestamp() * 1000)
@@ -55,6 +59,28 @@ def test_a_field_that_is_no_time_is_named(url: str, name: str, said: str) -> Non
     AvroSerializer(RegistryClient(url), "logins-value", record({"name": "id", "type": "string"}))({"id": ""})
     with pytest.raises(ConfigError, match=f"'logins' has no time in field '{name}': {said}"):
         with_schema("logins", name, (url,))
+
+
+def test_a_topic_whose_schema_is_missing_keeps_no_other_from_its_times() -> None:
+    with ServiceServer("127.0.0.1", 0, new_app(InMemory(), Metrics())) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        text = record({"name": "at", "type": "long"})
+        RegistryClient(url).schema_id("logins-value", text)
+        times = EventTimes({"deleted": "at", "logins": "at", "idle": "at"}, (url,), {})
+        failed = times.learn(["deleted", "logins", "without-a-field"])
+        assert {topic: type(error) for topic, error in failed.items()} == {"deleted": SchemaError}
+        assert times.known.keys() == {"logins"}
+        RegistryClient(url).schema_id("deleted-value", text)
+        assert times.learn(["deleted", "logins"]) == {}
+        assert times.known.keys() == {"deleted", "logins"}
+
+
+def test_a_registry_that_is_down_is_asked_for_one_topic_alone() -> None:
+    with WebServer("127.0.0.1", 0, Registry()) as gone:
+        url = f"http://127.0.0.1:{gone.port}"
+    failed = EventTimes({"logins": "at", "views": "at"}, (url,), {}).learn(["logins", "views"])
+    assert isinstance(failed["logins"], RegistryUnreachable)
+    assert failed["views"] is failed["logins"]
 
 
 @pytest.mark.parametrize(
