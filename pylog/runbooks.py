@@ -737,6 +737,15 @@ RUNBOOKS: Mapping[str, Runbook] = {
         "batches, and send what was in these again.",
         verify="The metric `pylog_mirror_left_out_total` stands still.",
     ),
+    "PylogMirrorGroupsLate": Runbook(
+        what="for VALUE the mirror on HOST has not carried all that the source's groups committed",
+        look="`journalctl -u pylog-mirror --grep groups_not_carried` on HOST names the group or the cluster, and why.",
+        decide="A coordinator is away: a partition of `__consumer_offsets` has no leader in the source, which has lost "
+        "brokers. The checkpoints of its groups stay in the target as they were carried last.",
+        act="Bring the source's brokers back. If they do not come back, `switch_over` with "
+        "`switch_over_source_lost=true` moves the groups by what was carried.",
+        verify="`pylog_mirror_groups_age_seconds` stays below a minute.",
+    ),
     "PylogMirrorParked": Runbook(
         what="the target of the mirror on HOST refused records of TOPIC with ERROR, which are parked: within an hour "
         "VALUE",

@@ -10,7 +10,7 @@ Offsets are the source's own; the offset maps, which are in the target too, tran
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from pylog.client.admin.groups import GroupAdmin
@@ -88,12 +88,42 @@ def checkpoints(
     return found
 
 
-def changed(
-    seen: Mapping[GroupTopic, Checkpoint], known: Mapping[GroupTopic, Checkpoint]
-) -> dict[GroupTopic, Checkpoint | None]:
-    """Return what differs from what is written down; None for what is no more."""
-    found: dict[GroupTopic, Checkpoint | None] = {key: one for key, one in seen.items() if known.get(key) != one}
-    return found | dict.fromkeys(known.keys() - seen.keys())
+class Written:
+    """What is written down, and what is to be.
+
+    What a group committed is taken for gone once its coordinator said so in two looks, one after the other: a source
+    that loses its brokers lists groups no more that would be needed when all of it is gone.
+
+    Args:
+        known: what is in the target.
+    """
+
+    def __init__(self, known: Mapping[GroupTopic, Checkpoint]) -> None:
+        self._known = dict(known)
+        self._missing: frozenset[GroupTopic] = frozenset()
+
+    @property
+    def groups(self) -> set[str]:
+        """The groups of which something is written down."""
+        return {key.group for key in self._known}
+
+    def news(
+        self, seen: Mapping[GroupTopic, Checkpoint], unknown: Collection[str] = ()
+    ) -> dict[GroupTopic, Checkpoint | None]:
+        """Take a look; return what is to be written, None for what is gone.
+
+        Args:
+            seen: what the groups have committed now.
+            unknown: groups of which no coordinator said anything.
+        """
+        missing = frozenset(key for key in self._known.keys() - seen.keys() if key.group not in unknown)
+        gone = missing & self._missing
+        self._missing = missing - gone
+        found: dict[GroupTopic, Checkpoint | None] = {
+            key: one for key, one in seen.items() if self._known.get(key) != one
+        }
+        self._known = {key: one for key, one in {**self._known, **seen}.items() if key not in gone}
+        return found | dict.fromkeys(gone)
 
 
 def load(config: MirrorConfig) -> dict[GroupTopic, Checkpoint]:
@@ -128,7 +158,7 @@ class Carrier:
 
     def __init__(self, config: MirrorConfig, meters: Meters, notices: Notices) -> None:
         self._config, self._meters, self._notices = config, meters, notices
-        self._known: dict[GroupTopic, Checkpoint] | None = None
+        self._written: Written | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="groups", daemon=True)
 
@@ -146,29 +176,51 @@ class Carrier:
             try:
                 self._carry()
             except (PylogError, ValueError) as error:
-                self._known = None
-                self._notices.tell(time.monotonic(), "warning", "groups_not_carried", reason=error)
+                self._written = None
+                self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        self._notices.tell(time.monotonic(), "warning", "groups_not_carried", reason=error)
 
     def _carry(self) -> None:
         source = GroupAdmin(self._config.source.connection)
         names = follow.mirrored(self._config, source.cluster().topics)
         if not names or TopicPartition(names[0], 0) not in self._meters.partitions():
-            self._known = None  # another instance carries them, and what is written down changes
+            self._written = None  # another instance carries them, and what is written down changes
             self._meters.forget_carried()
             return
-        if self._known is None:
+        self._meters.begin_carrying()
+        if self._written is None:
             follow.create_compacted(
                 self._config.target, self._config.groups_topic, self._config.internal_replication_factor
             )
-            self._known = load(self._config)
+            self._written = Written(load(self._config))
         ids = follow.topic_ids(self._config.source, names)
-        groups = [one.group_id for one in source.groups() if one.group_id != self._config.group]
-        seen = checkpoints({group: source.committed(group) for group in groups}, ids)
-        if news := changed(seen, self._known):
+        committed, unknown = self._committed(source, self._written.groups)
+        if news := self._written.news(checkpoints(committed, ids), unknown):
             at_ms = now_ms()
             with Producer(self._config.target.connection) as producer:
                 for key, one in news.items():
                     value = None if one is None else one.encode(at_ms)
                     producer.send(self._config.groups_topic, value, key.encode(), partition=0)
-        self._known = seen
-        self._meters.carried()
+        if not unknown:
+            self._meters.carried()
+
+    def _committed(
+        self, source: GroupAdmin, known: Collection[str]
+    ) -> tuple[dict[str, dict[TopicPartition, Offset]], set[str]]:
+        """Return what each group has committed, and the groups of which no coordinator says it.
+
+        A group whose coordinator is gone is listed by nobody, and that is no error: it is asked for by its name.
+        """
+        listed = {one.group_id for one in source.groups() if one.group_id != self._config.group}
+        committed = {group: source.committed(group) for group in sorted(listed)}
+        unknown = {*known} - listed
+        for group in sorted(unknown):
+            try:
+                committed[group] = source.committed(group)
+            except PylogError as error:
+                self._tell(error)
+                break  # each of them would be waited for as long
+            unknown.discard(group)
+        return committed, unknown

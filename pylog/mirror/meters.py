@@ -46,6 +46,11 @@ class Meters:
         """Note that what the source's groups committed is in the target."""
         self._carried_s = time.monotonic()
 
+    def begin_carrying(self) -> None:
+        """Note that this instance is to carry it from now on."""
+        if math.isnan(self._carried_s):
+            self.carried()
+
     def forget_carried(self) -> None:
         """Note that another instance carries it."""
         self._carried_s = math.nan

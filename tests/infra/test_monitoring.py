@@ -70,6 +70,7 @@ NOT_RAISED = {
     "PylogMirrorTopicRefused": "it takes a target that refuses, which tests/programs/test_mirror.py shows",
     "PylogMirrorForgot": "it takes retention at the source, which tests/programs/test_mirror.py shows",
     "PylogMirrorLeftOut": "it takes a batch that cannot be unpacked, which tests/programs/test_mirror.py shows",
+    "PylogMirrorGroupsLate": "it takes ten minutes without a coordinator",
     "PylogMirrorParked": "it takes a target that refuses a record, which tests/cluster/night.py shows",
     "PylogRegistryPrimaryMissing": "it takes two registries",
     "PylogRegistryFollowsLate": "it takes ten minutes without a link",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pylog.mirror.groups import Checkpoint, GroupTopic, changed, checkpoints
+from pylog.mirror.groups import Checkpoint, GroupTopic, Written, checkpoints
 from pylog.model import TopicPartition
 
 IDS = {"clicks": "C", "views": "V"}
@@ -17,17 +17,39 @@ def test_each_topic_of_a_group_is_a_record_and_what_is_not_mirrored_is_none() ->
     }
 
 
+def changed(seen: dict[GroupTopic, Checkpoint], known: dict[GroupTopic, Checkpoint]) -> object:
+    return Written(known).news(seen)
+
+
 def test_only_news_are_written() -> None:
-    known = checkpoints({"readers": READERS, "gone": READERS}, IDS)
+    known = checkpoints({"readers": READERS}, IDS)
     seen = checkpoints({"readers": READERS | {TopicPartition("views", 0): 2}, "new": READERS}, {**IDS, "clicks": "C"})
     assert changed(seen, known) == {
         GroupTopic("readers", "views"): Checkpoint("V", {0: 2}),
         GroupTopic("new", "clicks"): Checkpoint("C", {0: 5, 1: 7}),
         GroupTopic("new", "views"): Checkpoint("V", {0: 1}),
-        GroupTopic("gone", "clicks"): None,
-        GroupTopic("gone", "views"): None,
     }
     assert changed(seen, seen) == {}
+
+
+def test_a_group_is_gone_once_its_coordinator_said_so_twice_in_a_row() -> None:
+    both, one = (dict.fromkeys(names, READERS) for names in (["idle", "readers"], ["readers"]))
+    written = Written(checkpoints(both, IDS))
+    left = checkpoints(one, IDS)
+    assert written.news(left) == {}
+    assert written.news(checkpoints(both, IDS)) == {}, "it is back"
+    assert written.news(left) == {}
+    assert written.news(left) == {GroupTopic("idle", "clicks"): None, GroupTopic("idle", "views"): None}
+    assert written.news(left) == {}, "it is told once"
+    assert written.groups == {"readers"}
+
+
+def test_groups_of_which_no_coordinator_speaks_stay_written_down() -> None:
+    written = Written(checkpoints({"idle": READERS, "readers": READERS}, IDS))
+    for _ in range(3):
+        assert written.news({}, unknown={"idle", "readers"}) == {}
+    assert written.news({}) == {}, "the first look that tells is the first of two"
+    assert written.groups == {"idle", "readers"}
 
 
 def test_a_topic_that_was_made_again_is_news() -> None:
