@@ -33,7 +33,7 @@ from pylog.ingest.checkpoint import Checkpoint
 from pylog.ingest.event_time import EventTimes
 from pylog.ingest.fetch import deleted, epoch_ends, names_of, positions_of_present, with_read_uncommitted
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
-from pylog.ingest.landing import WINDOW_MS, Landed, Landing, report
+from pylog.ingest.landing import Landed, Landing, report
 from pylog.ingest.plan import Load, Position, PositionError, Range
 from pylog.ingest.spark import DEFAULT_MASTER, context, error_of, wait_for_executors
 from pylog.ingest.status import Status, StatusFiles, Stop, metrics_of, replace_text
@@ -324,7 +324,7 @@ class Loader:
         attempt = lake.begin(Kind.LOAD, state)
         how = Landing(
             bootstrap=config.bootstrap, directory=attempt.directory, prefix=f"{attempt.plan:08}",
-            window_ms=WINDOW_MS, fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
+            fail_on_data_loss=config.fail_on_data_loss, topic_ids=load.latest.topic_ids,
             accepted=accepted, event_times=self._event_times.known,
             believed_ms=_believed_ms(config, int(time.time() * 1000)),
             security=config.security, isolation_level=config.isolation_level,

@@ -37,9 +37,6 @@ from pylog.model import IsolationLevel, Offset, TopicPartition
 
 HOUR_MS = 3_600_000
 
-WINDOW_MS = 600_000
-"""Length of the windows that a commit counts records by, from midnight on; divides an hour."""
-
 COLUMNS = pa.schema(
     [
         ("key", pa.binary()),
@@ -80,7 +77,6 @@ class Landing:
         bootstrap: brokers.
         directory: the attempt's, on a file system that every host of Spark sees.
         prefix: begins the name of every file.
-        window_ms: length of the windows that are counted; divides an hour.
         fail_on_data_loss: whether offsets that retention deletes under the task's hands end their topic's part of it.
         topic_ids: of the topics that the ranges were planned for; of one that is made again meanwhile nothing counts.
         accepted: topics of which offsets may be missing.
@@ -96,7 +92,6 @@ class Landing:
     bootstrap: str
     directory: Path
     prefix: str
-    window_ms: int
     fail_on_data_loss: bool
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     accepted: frozenset[str] = frozenset()
@@ -129,7 +124,6 @@ class Landed:
         rows: records landed, by range.
         dead_offsets: offsets in dead letters, by partition.
         holes: offsets that retention deleted.
-        windows: records by topic and start of their window, in milliseconds; None for those without a usable time.
         gone: topics that were not there any more when their ranges were read; nothing of them counts.
         failed: topics that could not be read, with the error's class and text; nothing of them counts.
         fetched_bytes: of record batches as they came, by topic.
@@ -140,7 +134,6 @@ class Landed:
     rows: dict[Range, int] = field(default_factory=dict)
     dead_offsets: Counter[TopicPartition] = field(default_factory=Counter)
     holes: list[Range] = field(default_factory=list)
-    windows: dict[str, Counter[int | None]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     fetched_bytes: Counter[str] = field(default_factory=Counter)
@@ -153,7 +146,6 @@ class Landed:
             rows={r: count for r, count in self.rows.items() if r.partition.topic not in topics},
             dead_offsets=Counter({p: count for p, count in self.dead_offsets.items() if p.topic not in topics}),
             holes=[hole for hole in self.holes if hole.partition.topic not in topics],
-            windows={topic: counts for topic, counts in self.windows.items() if topic not in topics},
             fetched_bytes=Counter({topic: n for topic, n in self.fetched_bytes.items() if topic not in topics}),
         )
 
@@ -209,7 +201,6 @@ class Task:
 
     def __init__(self, landing: Landing) -> None:
         self.landed = Landed()
-        self._window_us = landing.window_ms * 1000
         self._believed_us = tuple(ms * 1000 for ms in landing.believed_ms)
         self._files = _Files(landing)
         self._event_times = landing.event_times
@@ -230,7 +221,6 @@ class Task:
             origin = Origin(self._landing.topic_ids.get(wanted.partition.topic), self._landing.isolation_level)
         self._origin = origin
         self.landed.rows[wanted] = 0
-        self.landed.windows.setdefault(wanted.partition.topic, Counter())
 
     def take(self, fetched: Fetched) -> None:
         """Take in one fetch; batches that do not decode become dead letters."""
@@ -263,7 +253,6 @@ class Task:
         self.landed.rows[self._range] += rows.num_rows
         rows = _in_order(rows, partition.partition)
         times = rows["timestamp"]
-        self._count(partition.topic, times)
         if partition.topic in self._event_times:
             times = pc.coalesce(self._event_times[partition.topic].times(rows["value"]), times)
         times_us = times.cast(pa.int64()).fill_null(_NO_TIME_US).to_numpy(zero_copy_only=False)
@@ -273,15 +262,6 @@ class Task:
         for hour in found:
             own = rows if len(found) == 1 else rows.filter(pa.array(hours == hour))
             self._files.add(partition.topic, None if hour == _NO_HOUR else hour, own)
-
-    def _count(self, topic: str, times: pa.Array) -> None:
-        """Count records by the window of their own time."""
-        counts = self.landed.windows[topic]
-        if times.null_count:
-            counts[None] += times.null_count
-        windows = times.drop_null().cast(pa.int64()).to_numpy(zero_copy_only=False) // self._window_us
-        for start, size in zip(*(found.tolist() for found in np.unique(windows, return_counts=True)), strict=True):
-            counts[start * self._window_us // 1000] += size
 
 
 def _in_order(rows: pa.RecordBatch, partition: int) -> pa.RecordBatch:
@@ -406,30 +386,19 @@ def report(landed: Sequence[Landed], holes: Iterable[Range]) -> dict[str, Any]:
     """Return what was landed, as a commit says it.
 
     commit => {"ranges": [{"topic", "partition", "start", "end", "rows"}],
-               "holes": [{"topic", "partition", "start", "end"}], "dead_offsets": [{"topic", "partition", "offsets"}],
-               "windows": {"length_ms", "topics": {topic: {start in ms, or "none": records}}}}
+               "holes": [{"topic", "partition", "start", "end"}], "dead_offsets": [{"topic", "partition", "offsets"}]}
     """
     rows = {r: count for one in landed for r, count in one.rows.items()}
     all_holes = sorted([*holes, *(hole for one in landed for hole in one.holes)])
-    windows: dict[str, Counter[int | None]] = {}
     dead: Counter[TopicPartition] = Counter()
     for one in landed:
         dead += one.dead_offsets
-        for topic, counts in one.windows.items():
-            windows.setdefault(topic, Counter()).update(counts)
     return {
         "ranges": [{**_named(r), "rows": count} for r, count in sorted(rows.items())],
         "holes": [_named(hole) for hole in all_holes],
         "dead_offsets": [
             {"topic": p.topic, "partition": p.partition, "offsets": count} for p, count in sorted(dead.items())
         ],
-        "windows": {
-            "length_ms": WINDOW_MS,
-            "topics": {
-                topic: {"none" if start is None else str(start): count for start, count in counts.items()}
-                for topic, counts in sorted(windows.items())
-            },
-        },
     }
 
 

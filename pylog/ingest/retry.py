@@ -20,7 +20,7 @@ from pylog.errors import PylogError, StorageError
 from pylog.ingest.decode import whole_batches
 from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import Kind, Lake, State
-from pylog.ingest.landing import WINDOW_MS, Landing, Origin, Task, report
+from pylog.ingest.landing import Landing, Origin, Task, report
 from pylog.ingest.plan import Range
 from pylog.model import IsolationLevel, OnProgress, TopicPartition, nobody
 
@@ -82,7 +82,6 @@ def retry(config: RetryConfig, on_progress: OnProgress = nobody) -> Retried:
             bootstrap=config.bootstrap,
             directory=attempt.directory,
             prefix=f"{attempt.plan:08}",
-            window_ms=WINDOW_MS,
             fail_on_data_loss=True,
             header_errors=config.header_errors,
         )

@@ -114,7 +114,6 @@ def test_topics_land_once_by_topic_and_hour(spark: SparkSession, topics: Topics,
     assert sum(file.rows for file in files.values()) == 95
     last = lake.commit_of(lake.visible().number)
     assert sum(one["rows"] for one in last["ranges"]) == 5
-    assert last["windows"]["topics"] == {logins: {str(20_000 * _DAY_MS): 5}}
     assert {entry["id"] for entry in last["position"]["topics"].values()} == set(
         lake.visible().position.topic_ids.values()
     )
@@ -377,7 +376,7 @@ def test_of_a_topic_deleted_between_two_fetches_nothing_counts(
 
     monkeypatch.setattr(landing.Task, "take", late)
     how = Landing(
-        bootstrap=broker.bootstrap, directory=tmp_path, prefix="1", window_ms=60_000, fail_on_data_loss=True
+        bootstrap=broker.bootstrap, directory=tmp_path, prefix="1", fail_on_data_loss=True
     )  # fmt: skip
     read = [Range(TopicPartition(gone, 0), 0, 12), Range(TopicPartition(stays, 0), 0, 10)]
     found = landing.land(read, how)
@@ -385,7 +384,7 @@ def test_of_a_topic_deleted_between_two_fetches_nothing_counts(
     assert 0 < found.rows[read[0]] < 12
     left = found.without({gone})
     assert left.rows == {read[1]: 10}
-    assert {file.topic for file in left.files} == set(left.windows) == {stays}
+    assert {file.topic for file in left.files} == {stays}
 
 
 def test_holes_that_retention_left_stop_the_job_or_are_written_down(

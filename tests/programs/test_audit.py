@@ -311,7 +311,7 @@ def load(bootstrap: str, directory: Path, *topics: str) -> None:
     attempt = lake.begin(Kind.LOAD, state)
     landed = landing.land(
         plan.ranges_between(state.position, latest, starts),
-        landing.Landing(bootstrap=bootstrap, directory=attempt.directory, prefix="00000001", window_ms=60_000,
+        landing.Landing(bootstrap=bootstrap, directory=attempt.directory, prefix="00000001",
                         fail_on_data_loss=True))  # fmt: skip
     more = {**landing.report([landed], []), "position": latest.to_json()}
     lake.commit(attempt, landed.files, dead_letters=landed.dead_letters, more=more)

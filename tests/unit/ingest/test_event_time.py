@@ -111,7 +111,6 @@ def test_hours_follow_from_the_payload_and_else_from_the_record(tmp_path: Path) 
             bootstrap="",
             directory=tmp_path,
             prefix="1",
-            window_ms=60_000,
             fail_on_data_loss=True,
             event_times={"logins": EventTime("at")},
         )
@@ -123,4 +122,3 @@ def test_hours_follow_from_the_payload_and_else_from_the_record(tmp_path: Path) 
         "topic=logins/date=1970-01-01/hour=00",
         "topic=logins/date=2026-01-02/hour=03",
     ]
-    assert landed.windows == {"logins": {0: 2}}

@@ -144,8 +144,8 @@ def test_a_damaged_checkpoint_is_named(lake: Lake, checkpoint: Checkpoint, tmp_p
 
 def test_a_commit_reports_ranges_holes_and_windows() -> None:
     one, other = Range(P, 5, 9), Range(P, 9, 12)
-    first = Landed(rows={one: 4}, windows={"logins": Counter({0: 3, None: 1})}, holes=[Range(P, 2, 5)])
-    second = Landed(rows={other: 2}, windows={"logins": Counter({0: 1, 600_000: 1})}, dead_offsets=Counter({P: 1}))
+    first = Landed(rows={one: 4}, holes=[Range(P, 2, 5)])
+    second = Landed(rows={other: 2}, dead_offsets=Counter({P: 1}))
     found = report([second, first], [Range(P, 0, 2)])
     place = {"topic": "logins", "partition": 0}
     assert found["ranges"] == [
@@ -153,7 +153,6 @@ def test_a_commit_reports_ranges_holes_and_windows() -> None:
     ]  # fmt: skip
     assert found["holes"] == [{**place, "start": 0, "end": 2}, {**place, "start": 2, "end": 5}]
     assert found["dead_offsets"] == [{**place, "offsets": 1}]
-    assert found["windows"] == {"length_ms": 600_000, "topics": {"logins": {"0": 4, "none": 1, "600000": 1}}}
 
 
 def test_our_own_error_is_found_in_sparks_message() -> None:

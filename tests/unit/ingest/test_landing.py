@@ -1,5 +1,6 @@
-"""What a task of the load job writes: files by hour, counts by window, dead letters; fed with batches, no broker."""
+"""What a task of the load job writes: files by hour, dead letters; fed with batches, no broker."""
 
+import json
 import struct
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pylog.errors import StorageError
 from pylog.ingest import landing
 from pylog.ingest.decode import whole_batches
 from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
-from pylog.ingest.landing import HOUR_MS, Landed, Landing, Task
+from pylog.ingest.landing import HOUR_MS, Landed, Landing, Task, report
 from pylog.ingest.plan import Range
 from pylog.model import TopicPartition
 from pylog.wire import records as wire
@@ -20,7 +21,6 @@ from pylog.wire.records import Record, encode_batch
 
 P = TopicPartition("logins", 3)
 DAY_MS = 24 * HOUR_MS
-WINDOW_MS = 600_000
 
 
 def batch(offset: int, *times_ms: int) -> bytes:
@@ -37,9 +37,7 @@ def broken(offset: int, count: int) -> bytes:
 
 
 def land(directory: Path, *fetches: bytes, start: int = 0, end: int = 1 << 40) -> Landed:
-    task = Task(
-        Landing(bootstrap="", directory=directory, prefix="00000001", window_ms=WINDOW_MS, fail_on_data_loss=True)
-    )
+    task = Task(Landing(bootstrap="", directory=directory, prefix="00000001", fail_on_data_loss=True))
     task.begin(Range(P, start, end))
     for view in fetches:
         task.take(Fetched(memoryview(view), whole_batches(view), start))
@@ -61,13 +59,11 @@ def test_records_go_to_the_hour_of_their_own_time(tmp_path: Path) -> None:
     }
     assert all(file.rows == len(rows(tmp_path, landed)[file.group]) for file in landed.files)
     assert landed.rows == {Range(P, 0, 1 << 40): 6}
-    assert landed.windows == {"logins": {DAY_MS - WINDOW_MS: 1, DAY_MS: 4, DAY_MS + HOUR_MS: 1}}
 
 
 def test_a_time_beyond_all_calendars_has_a_place_too(tmp_path: Path) -> None:
     landed = land(tmp_path, batch(0, 1 << 61, 0))
     assert rows(tmp_path, landed)["topic=logins/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"] == [0]
-    assert landed.windows["logins"] == {None: 1, 0: 1}
 
 
 def test_times_that_are_not_believed_share_one_file(tmp_path: Path) -> None:
@@ -78,7 +74,6 @@ def test_times_that_are_not_believed_share_one_file(tmp_path: Path) -> None:
             bootstrap="",
             directory=tmp_path,
             prefix="1",
-            window_ms=WINDOW_MS,
             fail_on_data_loss=True,
             believed_ms=(now - 30 * DAY_MS, now + DAY_MS),
         )
@@ -89,7 +84,17 @@ def test_times_that_are_not_believed_share_one_file(tmp_path: Path) -> None:
     found = rows(tmp_path, landed)
     assert sorted(map(len, found.values())) == [1, 41]
     assert found["topic=logins/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"] == list(range(1, 42))
-    assert landed.windows["logins"].total() == 42
+
+
+def test_what_a_commit_says_of_a_task_does_not_grow_with_the_records_times(tmp_path: Path) -> None:
+    """Whoever may write a topic chooses the times; loads read the last commits again until a snapshot has them."""
+    times = [year * 365 * DAY_MS for year in range(2_000)]
+    task = Task(Landing(bootstrap="", directory=tmp_path, prefix="1", fail_on_data_loss=True, believed_ms=(-2, -1)))
+    task.begin(Range(P, 0, 2_000))
+    task.take(Fetched(memoryview(data := batch(0, *times)), whole_batches(data), 0))
+    landed = task.end()
+    assert sum(file.rows for file in landed.files) == 2_000
+    assert len(json.dumps(report([landed], []))) < 1_000
 
 
 def test_columns_and_values(tmp_path: Path) -> None:

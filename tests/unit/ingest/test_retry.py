@@ -63,7 +63,6 @@ def lake_with_dead_letters(tmp_path: Path, isolation_level: IsolationLevel) -> P
             bootstrap="",
             directory=attempt.directory,
             prefix="1",
-            window_ms=60_000,
             fail_on_data_loss=True,
             topic_ids={"logins": TOPIC_ID},
             isolation_level=isolation_level,
