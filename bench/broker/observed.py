@@ -36,12 +36,17 @@ Connection.__init__ = make_untimed
 """
 # On the broker's path as sitecustomize.py: a deque that keeps nothing is as fast as the list, so no time is taken.
 
+_OWN_LOAD = 4
+"""A load average above it is not of broker and client alone."""
+_BUSY = """: other programs kept the machine busy. Both brokers are slower for that by about the same, so the
+ratio says something, less sharply than on a quiet machine, and the microseconds nothing"""
 _PAGE = """\
 # What timing every request costs
 
 Messages of {size} bytes in batches of one, acks=1, one librdkafka producer; {count:,} messages a run, {rounds} rounds
 by turns after one to warm up, broker and client pinned to a core each, {day}, load average {load:.1f} when it began and
-{load_end:.1f} when it ended. Every run: [{csv_name}](../results/{csv_name}).
+{load_end:.1f} when it ended{busy}.
+Every run: [{csv_name}](../results/{csv_name}).
 
 | | broker CPU, µs a message | beside the same broker untimed |
 |---|--:|--:|
@@ -147,6 +152,7 @@ def main(arguments: Sequence[str]) -> int:
             day=f"{datetime.now(UTC):%Y-%m-%d}",
             load=load,
             load_end=os.getloadavg()[0],
+            busy=_BUSY if max(load, os.getloadavg()[0]) > _OWN_LOAD else "",
             csv_name=csv_name,
             table=table,
             before=f" *Before* is {options.said}." if options.before else "",

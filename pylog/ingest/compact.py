@@ -23,6 +23,7 @@ from pylog.faults import code_of
 from pylog.ingest.compaction import TARGET_BYTES, plan_compaction
 from pylog.ingest.lake import Attempt, File, Kind, Lake, LakeError, sync
 from pylog.ingest.spark import DEFAULT_MASTER, error_of, session
+from pylog.ingest.status import compaction_metrics, replace_text
 
 DEFAULT_LATENESS_S = 3600
 DEFAULT_GRACE_S = 3600
@@ -44,6 +45,7 @@ class CompactConfig:
         lateness_s: how long after its end an hour counts as open.
         grace_s: how long replaced files stay for readers that have listed them.
         target_bytes: about the size of a new file.
+        metrics_file: written when all is done, in Prometheus's text format; None for none.
     """
 
     lake: Path
@@ -51,6 +53,7 @@ class CompactConfig:
     lateness_s: float = DEFAULT_LATENESS_S
     grace_s: float = DEFAULT_GRACE_S
     target_bytes: int = TARGET_BYTES
+    metrics_file: Path | None = None
 
 
 def in_offset_order(records: DataFrame) -> DataFrame:
@@ -144,10 +147,13 @@ def parse(arguments: Sequence[str] | None = None) -> CompactConfig:
         "--target-bytes", type=int, default=TARGET_BYTES, metavar="N",
         help="about the size of a new file (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--metrics-file", type=Path, metavar="FILE", help="written when all is done, in Prometheus's text format"
+    )
     given = parser.parse_args(arguments)
     return CompactConfig(
         lake=given.lake.absolute(), master=given.master, lateness_s=given.lateness, grace_s=given.grace,
-        target_bytes=given.target_bytes,
+        target_bytes=given.target_bytes, metrics_file=given.metrics_file,
     )  # fmt: skip
 
 
@@ -156,6 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = parse(arguments)
     try:
         before, after = run(config)
+        if config.metrics_file is not None:
+            replace_text(config.metrics_file, compaction_metrics(time.time_ns() // 1_000_000))
     except PylogError as error:
         print(f"pylog compact: {error} [{code_of(error)}]", file=sys.stderr)
         return 1

@@ -210,6 +210,14 @@ def metrics_of(status: Status, state: State) -> str:
     return metrics.render()
 
 
+def compaction_metrics(at_ms: int) -> str:
+    """Return that a compaction ended well, in Prometheus's text format; one with nothing to do ends well too."""
+    metrics = Metrics()
+    last = metrics.gauge("pylog_lake_compacted_timestamp_seconds", "When the lake's compaction last ended well.")
+    last.value = at_ms / 1000
+    return metrics.render()
+
+
 def replace_text(path: Path, text: str) -> None:
     """Put *text* in place of *path*, whole or not at all, on disk when this returns.
 

@@ -59,7 +59,19 @@ def test_only_declared_variables_are_used(path: Path) -> None:
     dashboard = json.loads(path.read_text())
     declared = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard["panels"])))
-    assert used <= declared
+    assert {name for name in used if not name.startswith("__")} <= declared, "Grafana's own begin so"
+
+
+def test_the_overview_leads_to_every_dashboard_that_it_names() -> None:
+    overview = next(path for path in DASHBOARDS if path.stem == "pylog-overview")
+    uids = {json.loads(path.read_text())["uid"] for path in DASHBOARDS}
+    asking = [panel for panel in _panels(overview) if panel["type"] != "row"]
+    for panel in _panels(overview):
+        assert panel["title"].endswith("?"), "each asks something"
+    led_to = {re.match(r"/d/([\w-]+)\?", link["url"])[1] for panel in asking for link in panel["links"]}  # type: ignore[index]
+    assert all(panel["links"] for panel in asking)
+    assert led_to < uids
+    assert {"pylog-broker", "pylog-hosts", "pylog-probe", "pylog-lake", "pylog-mirror", "pylog-audit"} <= led_to
 
 
 def test_grafana_is_told_of_the_dashboards_and_of_a_source_that_they_can_choose() -> None:

@@ -1,9 +1,14 @@
 """Which small files become one."""
 
+import re
+import time
+from pathlib import Path
+
 import pytest
 
+from pylog.ingest import compact
 from pylog.ingest.compaction import plan_compaction
-from pylog.ingest.lake import File, path_of
+from pylog.ingest.lake import File, Lake, path_of
 
 HOUR = 490_000
 
@@ -44,3 +49,19 @@ def test_a_late_record_does_not_write_a_large_file_again() -> None:
     equal = [file("e", 1), *(file(f"f{n}", 10) for n in range(3))]
     assert plan_compaction(equal, 1e18) == [equal]
     assert plan_compaction([large, file("d", 25 << 20)], 1e18) == [[large, file("d", 25 << 20)]]
+
+
+def test_a_compaction_that_ended_well_says_when_and_one_that_failed_leaves_that(tmp_path: Path) -> None:
+    lake, told = tmp_path / "lake", tmp_path / "compact.prom"
+    arguments = ["--lake", str(lake), "--metrics-file", str(told)]
+    assert compact.main(arguments) == 1, "there is no lake yet"
+    assert not told.exists()
+    Lake.create(lake)
+    began_s = time.time()
+    assert compact.main(arguments) == 0, "there is nothing to compact"
+    [value] = re.findall(r"^pylog_lake_compacted_timestamp_seconds (\S+)$", told.read_text(), re.MULTILINE)
+    assert began_s - 1 < float(value) <= time.time()
+    (lake / "_iceberg").mkdir()
+    before = told.read_text()
+    assert compact.main(arguments) == 1, "its Iceberg tables name its files"
+    assert told.read_text() == before
