@@ -24,7 +24,7 @@ from pylog.cli.output import Column, done, emit, note, table
 from pylog.cli.progress import progress
 from pylog.cli.target import parse_duration_ms
 from pylog.client.admin.cluster import Admin
-from pylog.client.admin.transactions import OPEN_STATES, TransactionAdmin
+from pylog.client.admin.transactions import ABORTABLE_STATES, TransactionAdmin
 from pylog.client.rows import open_transaction_row, transaction_row
 from pylog.model import TopicPartition
 
@@ -172,16 +172,16 @@ def abort(
 
 def _abort_of_id(admin: TransactionAdmin, transactional_id: str) -> dict[str, Any]:
     view = admin.describe(transactional_id)
-    if view.state not in OPEN_STATES:
+    if view.state not in ABORTABLE_STATES:
         raise Failure(
             faults.TRANSACTION_NOT_OPEN,
             where=transactional_id,
             found=view.state,
-            wanted="an open transaction",
+            wanted=" or ".join(ABORTABLE_STATES),
             next="pylog txn list --state Ongoing",
         )
     with progress("waiting for the end of the transaction"):
-        admin.abort(view)
+        admin.abort(transactional_id)
     return {"transactional_id": transactional_id, "producer_id": view.producer_id}
 
 

@@ -265,6 +265,7 @@ class TransactionShard(LoadedShard):
 
     def _written(self, transactional_id: str, transaction: Transaction) -> list[Action]:
         actions = transaction.written()
+        self._begin_by(self._context.wall_ms(), transactional_id, transaction)
         if transaction.metadata is not None:
             self._deadlines.note(transactional_id, transaction.metadata)
         return actions
@@ -305,12 +306,15 @@ class TransactionShard(LoadedShard):
                 self.carry_out(transactional_id, transaction, actions)
 
     def _leave_the_future(self, now_ms: int) -> None:
-        """Let transactions begin at *now_ms* that began under a clock that was ahead: their time would not come."""
         for transactional_id, transaction in self.ids.items():
-            metadata = transaction.metadata
-            if metadata is not None and metadata.start_ms > now_ms:
-                transaction.metadata = replace(metadata, start_ms=now_ms)
-                self._deadlines.note(transactional_id, transaction.metadata)
+            self._begin_by(now_ms, transactional_id, transaction)
+
+    def _begin_by(self, now_ms: int, transactional_id: str, transaction: Transaction) -> None:
+        """Let a transaction begin at *now_ms* that began under a clock that was ahead: its time would not come."""
+        metadata = transaction.metadata
+        if metadata is not None and metadata.start_ms > now_ms:
+            transaction.metadata = replace(metadata, start_ms=now_ms)
+            self._deadlines.note(transactional_id, transaction.metadata)
 
     def kill(self) -> None:
         """Answer all that waits: this broker does not coordinate these ids any more."""

@@ -40,18 +40,31 @@ from pylog.wire.api.transactions import (
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 """States of an id whose transaction is open in some partition."""
+ABORTABLE_STATES = ("Ongoing", "PrepareAbort")
+"""States of an id whose transaction is not decided, or will be aborted."""
+_ABORTED_STATES = ("PrepareAbort", "CompleteAbort")
+_COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
 
 _INIT_VERSION = 4
 _LIST_VERSION = 0
 _DESCRIBE_VERSION = 0
 _PRODUCERS_VERSION = 0
 _MARKERS_VERSION = 1
+_FENCING_TIMEOUT_MS = 1
+"""Time-out of transactions, told for an id that is only taken from its producer: the broker's limit may be lower by now
+than that of its transactions."""
 
 
 class CoordinatorsUnclear(PylogError):
     """Not every coordinator of transactions was heard: nobody can tell what hangs.  Try again once all are there."""
 
     fault = 219
+
+
+class TransactionEnded(PylogError):
+    """A transaction could not be aborted, because it had ended, or its producer had decided to commit it."""
+
+    fault = 217
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +200,33 @@ class TransactionAdmin:
                 found.append(replace(one, transactional_id=None if view is None else view.transactional_id))
         return found
 
-    def abort(self, view: TransactionView) -> None:
+    def abort(self, transactional_id: str) -> None:
         """Abort the open transaction of an id, and fence its producer, as another producer of this id would.
 
         Returns once the transaction has ended in all its partitions.
 
         Raises:
             ApiError: the coordinator refuses.
+            TransactionEnded: it is being committed, or has ended before; nothing was aborted.
         """
+        name, is_aborted = transactional_id, False
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_FENCING_TIMEOUT_MS)
+
+        def read(answer: CoordinatorAnswer) -> None:
+            nonlocal is_aborted
+            found = InitProducerIdResponse.decode(_INIT_VERSION, answer.body)
+            if found.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                # It ends, and the next try comes later; how it ends its producer may have decided before us.
+                state = next((view.state for view in _described(client, answer.broker, [name])), "")
+                if state in _COMMITTED_STATES:
+                    raise TransactionEnded(f"{name!r} is in state {state}: its producer commits")
+                is_aborted = is_aborted or state in _ABORTED_STATES
+            raise_for(found.error_code, f"transactional id {name!r}")
+
         with self._client() as client:
-            name = view.transactional_id
-            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=view.timeout_ms)
-            # The first answer says that the transaction is being aborted; the retry comes when it is.
-            client.ask_coordinator(name, TRANSACTION, request, _INIT_VERSION, lambda answer: _fenced(answer, name))
+            client.ask_coordinator(name, TRANSACTION, request, _INIT_VERSION, read)
+        if not is_aborted:
+            raise TransactionEnded(f"the transaction of {name!r} had ended before; its producer is fenced")
 
     def abort_in_partition(self, transaction: OpenTransaction) -> None:
         """Write the marker that aborts a hanging transaction where it hangs.
@@ -337,11 +364,6 @@ def _view(found: DescribedTransaction, coordinator: int) -> TransactionView:
         found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None,
         tuple(sorted(TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions)),
     )
-
-
-def _fenced(answer: CoordinatorAnswer, transactional_id: str) -> None:
-    found = InitProducerIdResponse.decode(_INIT_VERSION, answer.body)
-    raise_for(found.error_code, f"transactional id {transactional_id!r}")
 
 
 def _producers_request(partitions: Mapping[str, Sequence[int]]) -> Request:

@@ -415,6 +415,30 @@ def test_what_began_under_a_clock_that_was_ahead_is_ended(tmp_path: Path, leads_
     run(story, tmp_path)
 
 
+def test_what_was_being_written_when_the_clock_was_set_back_is_ended(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        producer = await init(node, timeout_ms=1_000)
+        node.isr = (1, 2)
+        await node.apply()
+        node.now_ms += 24 * 3_600_000
+        adding = asyncio.ensure_future(add(node, producer, 0))
+        await node.settle()
+        node.transactions.expire(node.now_ms)
+        node.now_ms -= 24 * 3_600_000
+        node.transactions.expire(node.now_ms)
+        assert not adding.done()
+        node.isr = (1,)
+        await node.apply()
+        assert await adding is ErrorCode.NONE
+        await node.send("a", producer)
+        node.now_ms += 1_001
+        node.transactions.expire(node.now_ms)
+        await node.settle()
+        assert node.history(T0) == ["data", "abort"]
+
+    run(story, tmp_path)
+
+
 def test_a_coordinator_writes_whatever_size_its_topic_allows(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         open_one, late = await init(node, "open"), await init(node, "late", timeout_ms=1_000)

@@ -8,8 +8,9 @@ import pytest
 
 from pylog import faults
 from pylog.cli.failure import failure_of
-from pylog.client.admin.transactions import CoordinatorsUnclear, OpenTransaction, TransactionAdmin
-from pylog.errors import ErrorCode, Unreachable
+from pylog.client.admin.transactions import CoordinatorsUnclear, OpenTransaction, TransactionAdmin, TransactionEnded
+from pylog.client.raw import CoordinatorAnswer
+from pylog.errors import ApiError, ErrorCode, Unreachable
 from pylog.model import NO_LEADER, NodeAddress, TopicPartition
 from pylog.wire.api.message import Message, Request
 from pylog.wire.api.metadata import (
@@ -18,6 +19,7 @@ from pylog.wire.api.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pylog.wire.api.producers import InitProducerIdRequest, InitProducerIdResponse
 from pylog.wire.api.transactions import (
     DescribedTransaction,
     DescribedTransactionTopic,
@@ -49,6 +51,8 @@ class Cluster(TransactionAdmin):
         self.sees_all = True
         self.away: set[int] = set()
         self.after_list: Callable[[NodeAddress], None] = lambda broker: None
+        self.tries: list[tuple[str, ErrorCode]] = []
+        self.timeouts_ms: list[int] = []
 
     def open(self, partitions: Iterable[TopicPartition] | None = None) -> list[OpenTransaction]:
         return list(self.opened)
@@ -75,6 +79,21 @@ class Cluster(TransactionAdmin):
         if isinstance(request, ListTransactionsRequest):
             self.after_list(broker)
         return memoryview(answer.encode(version))
+
+    def ask_coordinator(
+        self, key: str, key_type: int, request: Request, version: int, read: Callable[[CoordinatorAnswer], Any]
+    ) -> Any:
+        """Broker 2 is asked until it answers well; each of *tries* is the id's state then, and the answer."""
+        assert isinstance(request, InitProducerIdRequest)
+        self.timeouts_ms.append(request.transaction_timeout_ms)
+        while True:
+            self.ids_of[2][4], code = self.tries.pop(0)
+            body = InitProducerIdResponse(error_code=code, producer_id=4, producer_epoch=1).encode(version)
+            try:
+                return read(CoordinatorAnswer(TWO, memoryview(body), False))
+            except ApiError as error:
+                if not error.retriable:
+                    raise
 
     def _answer(self, broker: NodeAddress, request: Request) -> Message:
         ids = self.ids_of[broker.node_id]
@@ -203,3 +222,38 @@ def test_the_next_transaction_of_a_producer_is_not_taken_for_the_one_that_was_lo
 
     cluster.after_list = go_on
     assert hanging(cluster) == []
+
+
+ENDING = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+@pytest.mark.parametrize(
+    "tries",
+    [
+        [("PrepareAbort", ENDING), ("Empty", ErrorCode.NONE)],
+        [("Ongoing", ENDING), ("CompleteAbort", ENDING), ("Empty", ErrorCode.NONE)],
+    ],
+    ids=["ends at once", "something else is written first"],
+)
+def test_a_transaction_was_aborted_once_its_id_was_seen_to_abort(tries: list[tuple[str, ErrorCode]]) -> None:
+    cluster = Cluster([])
+    cluster.tries = tries
+    cluster.abort("id-4")
+    assert not cluster.tries
+    assert cluster.timeouts_ms == [1], "whatever the brokers allow, and whatever its transactions had"
+
+
+@pytest.mark.parametrize("state", ["PrepareCommit", "CompleteCommit"])
+def test_a_producer_that_commits_is_not_fenced(state: str) -> None:
+    cluster = Cluster([])
+    cluster.tries = [("Ongoing", ENDING), (state, ENDING)]
+    with pytest.raises(TransactionEnded, match=f"'id-4' is in state {state}"):
+        cluster.abort("id-4")
+
+
+def test_a_transaction_that_had_ended_is_not_said_to_be_aborted() -> None:
+    cluster = Cluster([])
+    cluster.tries = [("Empty", ErrorCode.NONE)]
+    with pytest.raises(TransactionEnded, match="ended before") as caught:
+        cluster.abort("id-4")
+    assert failure_of(caught.value).fault is faults.TRANSACTION_NOT_OPEN
