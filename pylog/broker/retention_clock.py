@@ -24,7 +24,8 @@ class RetentionClock:
     """The time that retention goes by.
 
     A clock that is set ahead makes everything look old at once.  So a jump ahead counts only after an hour; until then
-    time goes on as it passes.  A clock that is set back makes things look young, which deletes nothing.
+    time goes on as it passes.  A further jump meanwhile begins the hour anew.  A clock that is set back makes things
+    look young, which deletes nothing.
 
     A host may also come up with its clock ahead.  So the time is written down while the broker runs, and goes on from
     there: after ten minutes away retention is as far behind for an hour.
@@ -46,7 +47,8 @@ class RetentionClock:
         self._passed_ms = passed_ms
         noted_ms = _read(path)
         self._offset_ms = (self._wall_ms() if noted_ms is None else noted_ms) - self._passed_ms()
-        self._jumped_at_ms = 0
+        self._jumped_at_ms = 0  # when the hour began, and how far ahead the clock was then
+        self._jumped_by_ms = 0
         self.jumped_ms = 0
         self.now_ms()  # the hour begins now
 
@@ -59,8 +61,8 @@ class RetentionClock:
             self._offset_ms += ahead_ms  # drift, small corrections, and every step back
             self.jumped_ms = 0
             return wall_ms
-        if not self.jumped_ms:
-            self._jumped_at_ms = passed_ms
+        if not self.jumped_ms or ahead_ms > self._jumped_by_ms + JUMP_MS:
+            self._jumped_at_ms, self._jumped_by_ms = passed_ms, ahead_ms
         self.jumped_ms = ahead_ms
         if passed_ms - self._jumped_at_ms >= TRUST_AFTER_MS:
             self._offset_ms += ahead_ms

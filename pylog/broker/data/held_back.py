@@ -17,10 +17,11 @@ from pylog.log.producers import MAX_RUN, SEQUENCE_MASK, ProducerProgress
 from pylog.model import Key
 from pylog.wire.records import TRANSACTIONAL, BatchHeader
 
-MAX_COUNT = 10_000
+MAX_COUNT = 100_000
 """Producers and partitions remembered, some 300 bytes each; what was refused first is forgotten first.
 
-A coordinator that loads for a while refuses the producers of its ids, and each of them has a few partitions.
+A broker that leads 4,000 partitions, each with a few producers, refuses all of them when one follower is away for a
+moment.
 """
 
 HOLD_MS = 10_000

@@ -56,6 +56,18 @@ def test_a_jump_ahead_is_believed_only_after_it_lasted(tmp_path: Path) -> None:
     assert machine.clock.jumped_ms == 0
 
 
+def test_a_second_jump_must_last_for_an_hour_of_its_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.set_ahead_ms = JUMP_MS + 1
+    machine.after(TRUST_AFTER_MS - 60_000)
+    machine.after(0)
+    machine.set_ahead_ms = 8 * DAY_MS
+    passed_ms = machine.passed_ms
+    assert machine.after(120_000) == BEGIN_MS + passed_ms + 120_000
+    assert machine.after(TRUST_AFTER_MS - 1) == BEGIN_MS + passed_ms + 120_000 + TRUST_AFTER_MS - 1
+    assert machine.after(1) == BEGIN_MS + machine.passed_ms + 8 * DAY_MS
+
+
 def test_a_jump_that_is_taken_back_leaves_no_trace(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.set_ahead_ms = DAY_MS
