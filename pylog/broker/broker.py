@@ -124,7 +124,7 @@ class Broker:
             partitions,
             typed(TransactionSettings, settings),
             metrics,
-            wall_ms=wall_ms,
+            wall_ms=lambda: self._maintenance.believed_ms(),
             acknowledgements=data.acknowledgements,
             fill_ids=membership.producer_ids.fill,
             new_producer_id=membership.producer_ids.draw,

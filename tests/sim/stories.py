@@ -442,6 +442,7 @@ STORIES: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
         transactions.commit_while_coordinators_die,
         transactions.remake_a_topic_under_two_transactions,
         transactions.end_late_beside_a_classic_successor,
+        transactions.commit_where_clocks_were_set_ahead,
         full.fill_all_disks,
         full.remake_a_topic_where_nothing_can_be_renamed,
         deaf.lose_the_answers_of_a_coordinator,

@@ -3,6 +3,7 @@
 import asyncio
 
 from pylog.broker.groups.offsets import FORGET_REST_MS
+from pylog.broker.transactions.coordinator import SWEEP_S
 from pylog.errors import ErrorCode
 from pylog.group.records import TOPIC as OFFSETS_TOPIC
 from pylog.group.records import partition_for
@@ -11,6 +12,7 @@ from pylog.transaction.records import TOPIC as STATE_TOPIC
 from pylog.wire.api.coordinator import GROUP
 from tests.sim.beginnings import until_answered
 from tests.sim.copier import Copier, read_committed
+from tests.sim.faults import DAY_MS
 from tests.sim.stage import KEY, TOPIC, Stage
 from tests.sim.world import Violation
 
@@ -117,6 +119,29 @@ async def end_late_beside_a_classic_successor(stage: Stage) -> None:
         await heir.run(number, is_commit=number == 2, between=end_again)
     await stage.until(lambda: _read_committed(stage) is not None, "the last transaction is decided")
     if _read_committed(stage) != former.committed + heir.committed:
+        raise Violation("readers get what was committed", f"{_read_committed(stage)}")
+
+
+async def commit_where_clocks_were_set_ahead(stage: Stage) -> None:
+    """All clocks are set a day ahead under open transactions, which may be open for two minutes."""
+    copiers = [
+        Copier(stage.client, ID, KEY, GROUP_ID),
+        Copier(stage.client, f"{ID}-of-each-epoch", KEY, GROUP_ID, has_epoch_each=True),
+    ]
+
+    async def set_clocks(step: int) -> None:
+        if step != 2:
+            return
+        for host in stage.cluster.hosts.values():
+            assert host.process is not None
+            host.skew_ms = host.process.skew_ms = host.skew_ms + DAY_MS
+        await asyncio.sleep(5 * SWEEP_S)
+
+    for number, copier in enumerate(copiers):
+        await copier.begin()
+        await copier.run(number, is_commit=True, between=set_clocks)
+    await stage.until(lambda: _read_committed(stage) is not None, "the last transaction is decided")
+    if _read_committed(stage) != [value for copier in copiers for value in copier.committed]:
         raise Violation("readers get what was committed", f"{_read_committed(stage)}")
 
 

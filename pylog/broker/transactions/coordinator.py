@@ -91,7 +91,7 @@ class TransactionCoordinator:
             partitions: hosted here.
             settings: bounds of transactions, and of the topic that keeps them.
             metrics: where ids are counted.
-            wall_ms: the clock for records and time-outs.
+            wall_ms: the clock for records and time-outs; it does not jump ahead.
             acknowledgements: wait for in-sync replicas.
             fill_ids: makes sure that there is an id to draw; raises ApiError where no controller gives any.
             new_producer_id: draws an id.

@@ -72,7 +72,7 @@ class TransactionContext:
     Attributes:
         partitions: where the shards' logs are, and the image in force.
         acknowledgements: wait for in-sync replicas.
-        wall_ms: the clock for records and time-outs.
+        wall_ms: the clock for records and time-outs; it does not jump ahead.
         config: bounds of transactions.
         tasks: run what waits.
         new_producer_id: draws an id.
