@@ -412,7 +412,6 @@ def standalone_config(
         store=StoreConfig(kind="embedded"),
         # There will never be a second broker, so the topic that keeps groups must not wait for two more.
         settings=parse_broker_settings({"offsets.topic.replication.factor": "1", **(overrides or {})}),
-        is_standalone=True,
     )
 
 

@@ -440,8 +440,7 @@ COUNTS_DIFFER = Fault(
 COUNTS_UNKNOWN = Fault(
     313,
     "nobody can tell yet whether something is missing",
-    "A tier that was asked about is not counted up to its end, or nobody counts there: only records of an"
-    " AuditedProducer are followed.",
+    "A tier that was asked about is not counted up to its end, or nobody counts there.",
     "Ask again later; see that `pylog-audit` runs in each datacenter, and `pylog-audit-lake.timer` where the lake is.",
     Exit.UNKNOWN,
 )

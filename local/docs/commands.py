@@ -42,6 +42,7 @@ unknown key is an error with file and line.
 | `format` | `PYLOG_FORMAT` | `--format` | `text` |
 | `timeout_s` | `PYLOG_TIMEOUT` | `--timeout` | 10 |
 | `properties` (names of librdkafka) | | `--property`, `-X` | |
+| `security` ([encryption and login](../security.md#programs)) | | | none |
 
 **Completion.** `source <(pylog completion bash)`, the same with `zsh`, or `pylog completion fish | source`: commands,
 options and their values, and the names of topics and groups of the cluster.

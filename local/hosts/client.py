@@ -1,4 +1,4 @@
-"""Files with which clients on this machine connect to the hosts of `make up`, where those are secured.
+"""Files with which clients on this machine connect to the hosts of `make up`.
 
     python3 -m local.hosts.client
 
@@ -6,7 +6,8 @@
 .local/client.java.properties   for Java clients and Kafka's tools (--command-config)
 .local/client.yml               for pylog (PYLOG_CONFIG)
 
-All log in as the user `demo`, whose password is in .local/users/demo.password.
+On secured hosts all log in as the user `demo`, whose password is in .local/users/demo.password. On open ones they name
+the brokers alone.
 """
 
 import json
@@ -80,6 +81,11 @@ def write(path: Path, text: str) -> None:
 def main() -> int:
     """Write all three files."""
     servers = bootstrap(json.loads((STATE / "hosts.json").read_text()))
+    if (STATE / "security").read_text().strip() == "none":
+        write(STATE / "client.properties", f"bootstrap.servers={servers}\n")
+        write(STATE / "client.java.properties", f"bootstrap.servers={servers}\n")
+        write(STATE / "client.yml", json.dumps({"bootstrap": servers}) + "\n")
+        return 0
     password_file, authority = STATE / "users" / f"{USER}.password", STATE / "ca" / "ca.pem"
     password = password_file.read_text().strip()
     write(STATE / "client.properties", properties(servers, password, authority))

@@ -169,7 +169,7 @@ class Broker:
             metrics,
             compact_interval_s=self._compact_interval_s,
             now_ms=wall_ms,
-            is_retention_ours=config.is_standalone,
+            is_retention_ours=config.store.kind == "embedded",
         )
         status = Status(
             config, self.lifecycle, directory, partitions, membership, self._maintenance, metrics, rights=self._rights

@@ -71,7 +71,6 @@ class BrokerConfig:
     more_clients: Mapping[str, ListenerConfig] = field(default_factory=dict)
     settings: Mapping[str, Value] = field(default_factory=dict)
     config_hash: str = ""
-    is_standalone: bool = False
 
     @property
     def clients(self) -> dict[str, ListenerConfig]:

@@ -46,7 +46,7 @@ MIN_SCRUB_LOOK_S = 0.5
 """How often the broker looks for a segment to read again, one each time: more often only if they are due more often."""
 
 RETENTION_S = 300.0
-"""How often a standalone broker applies retention; in a cluster cron does, see the role `retention`."""
+"""How often a broker with a store of its own applies retention; in a cluster cron does, see the role `retention`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,7 +231,9 @@ def report(
         )
     if (from_ is not None or to is not None) and not found.rows and not found.passages:
         raise Failure(
-            faults.COUNTS_UNKNOWN, found="no record was counted in this time", wanted="records of an AuditedProducer"
+            faults.COUNTS_UNKNOWN,
+            found="no record was counted in this time",
+            wanted="records that were written then, counted by `pylog audit count`",
         )
 
 

@@ -42,7 +42,10 @@ def consume(
         ),
     ] = "text",
     start: Annotated[
-        str, typer.Option("--from", "-o", metavar="START", help="beginning, end, OFFSET, -COUNT, @MILLISECONDS.")
+        str,
+        typer.Option(
+            "--from", "-o", metavar="START", help="beginning or earliest, end or latest, OFFSET, -COUNT, @MILLISECONDS."
+        ),
     ] = "beginning",
     partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this; repeatable.")] = None,
     group: Annotated[

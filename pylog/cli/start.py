@@ -1,6 +1,6 @@
 """Where reading starts: the words of `pylog consume --from`.
 
-start => "beginning" | "end" | offset | "-" count | "@" milliseconds since 1970
+start => "beginning" | "earliest" | "end" | "latest" | offset | "-" count | "@" milliseconds since 1970
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,15 @@ class StartKind(StrEnum):
     TIME = "time"
 
 
+# Kafka's words too, which `--to` of reset-offsets takes.
+_WORDS: Mapping[str, StartKind] = {
+    "beginning": StartKind.BEGINNING,
+    "earliest": StartKind.BEGINNING,
+    "end": StartKind.END,
+    "latest": StartKind.END,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Where reading starts in every partition."""
@@ -37,8 +46,8 @@ def parse_start(text: str) -> Start:
     Raises:
         Failure: with exit code 2, if it means nothing.
     """
-    if text in (StartKind.BEGINNING, StartKind.END):
-        return Start(StartKind(text))
+    if (word := _WORDS.get(text)) is not None:
+        return Start(word)
     kind = {"-": StartKind.LAST, "@": StartKind.TIME}.get(text[:1], StartKind.OFFSET)
     digits = text if kind is StartKind.OFFSET else text[1:]
     if not (digits.isascii() and digits.isdecimal()):
@@ -46,7 +55,7 @@ def parse_start(text: str) -> Start:
             faults.OPTION_WRONG,
             where="--from",
             found=text,
-            wanted="beginning, end, an offset, -COUNT from the end, or @MILLISECONDS",
+            wanted="beginning or earliest, end or latest, an offset, -COUNT from the end, or @MILLISECONDS",
         )
     return Start(kind, int(digits))
 

@@ -15,7 +15,9 @@ HELD = {P: OffsetRange(100, 200)}
     ("text", "offset"),
     [
         ("beginning", 100),
+        ("earliest", 100),
         ("end", 200),
+        ("latest", 200),
         ("150", 150),
         ("0", 100),
         ("999", 200),

@@ -1,10 +1,12 @@
-"""Files with which clients connect to secured local hosts."""
+"""Files with which clients connect to local hosts."""
 
+import json
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from local.hosts import client
 from local.hosts.client import bootstrap, java_properties, properties, settings, write
 from pylog.cli.settings import load_settings
 from tests.servers.certificates import Authority
@@ -53,3 +55,15 @@ def test_the_files_are_for_their_owner_alone(password: Path) -> None:
     password.chmod(0o644)
     write(password, "another\n")
     assert password.stat().st_mode & 0o777 == 0o600
+
+
+def test_files_for_open_hosts_name_the_brokers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "STATE", tmp_path)
+    (tmp_path / "hosts.json").write_text(json.dumps(HOSTS))
+    (tmp_path / "security").write_text("none\n")
+    assert client.main() == 0
+    servers = "192.0.2.1:9092,192.0.2.2:9092"
+    for name in ("client.properties", "client.java.properties"):
+        assert (tmp_path / name).read_text() == f"bootstrap.servers={servers}\n"
+    found = load_settings({"PYLOG_CONFIG": str(tmp_path / "client.yml")})
+    assert (found.bootstrap, found.properties) == (servers, {})
