@@ -35,6 +35,8 @@ from pylog.wire.primitives import MAX_ELEMENTS
 _logger = logging.getLogger(__name__)
 
 MAX_SESSION_ID = 2**31 - 1
+IMPOSTORS_REST_MS = 60_000
+"""How long the log is silent about further clients that say they are a broker."""
 
 _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
@@ -74,6 +76,7 @@ class FetchHandler:
         self.waiting = WaitingFetches(partitions, now_ms, self._look, tells_high_watermarks=near is not None)
         self._progress = FollowerFetches(partitions)
         self._now_ms = now_ms
+        self._impostors_rest_ms = 0
         self._latency = Latency(metrics)
         self._errors = ErrorCounts(metrics)
         self._sessions = FetchSessions(lambda: 1 + secrets.randbelow(MAX_SESSION_ID))
@@ -118,7 +121,7 @@ class FetchHandler:
             self._tasks.spawn(work)
             return None
         if request.replica_id not in (follower, _CONSUMER, _DEBUGGING_CONSUMER):
-            return encode_response(version, header.correlation_id, _refused(request))
+            return encode_response(version, header.correlation_id, self._refused(request, connection))
         if request.feeding is not _NOT_FED:
             return self._feed(connection, version, header.correlation_id, request, proven_ms)
         if request.replica_id >= 0:
@@ -177,6 +180,15 @@ class FetchHandler:
 
     # -- thousands of partitions -------------------------------------------------------------------------------------
 
+    def _refused(self, request: FetchRequest, connection: Connection) -> list[FetchResult[FileSlice]]:
+        """Return the answer to a client that says it is a broker, which the log tells of once a minute."""
+        if self._now_ms() >= self._impostors_rest_ms:
+            self._impostors_rest_ms = self._now_ms() + IMPOSTORS_REST_MS
+            message = "fetch refused peer=%s reason=it calls itself broker %d, and did not prove it"
+            _logger.warning(message, connection.peer, request.replica_id)
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return [FetchResult(part.topic, part.partition, code, topic_id=part.topic_id) for part in request.partitions]
+
     async def _handle_many(
         self,
         workshop: Workshop,
@@ -191,14 +203,15 @@ class FetchHandler:
         async with workshop.working(connection, len(frame), "fetch"):
             request = await workshop.in_thread(reader, parse_request, frame, version, header.body_offset)
             session: FetchSession | None = None
-            refusal, error = _refused(request), _NONE
-            if request.replica_id in (_CONSUMER, _DEBUGGING_CONSUMER):
-                refusal = []
-                if request.session_id or request.session_epoch != FINAL_EPOCH:
-                    try:
-                        session = self._sessions.apply(request, self._now_ms(), reader.principal)
-                    except ApiError as fault:
-                        error = fault.code
+            refusal: list[FetchResult[FileSlice]] = []
+            error = _NONE
+            if request.replica_id not in (_CONSUMER, _DEBUGGING_CONSUMER):
+                refusal = self._refused(request, connection)
+            elif request.session_id or request.session_epoch != FINAL_EPOCH:
+                try:
+                    session = self._sessions.apply(request, self._now_ms(), reader.principal)
+                except ApiError as fault:
+                    error = fault.code
             if refusal or error is not _NONE:
                 connection.open_slot().complete(encode_response(version, header.correlation_id, refusal, error=error))
                 return
@@ -386,12 +399,6 @@ class _Reply(NamedTuple):
 def _encode(version: int, correlation_id: int, reply: _Reply) -> list[Part]:
     results, session_id, throttle_ms = reply
     return encode_response(version, correlation_id, results, session_id=session_id, throttle_time_ms=throttle_ms)
-
-
-def _refused(request: FetchRequest) -> list[FetchResult[FileSlice]]:
-    """Return the answer to a client that says it is a broker."""
-    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return [FetchResult(part.topic, part.partition, code, topic_id=part.topic_id) for part in request.partitions]
 
 
 def _release(held: list[FileSlice]) -> None:

@@ -60,7 +60,7 @@ class Consumer:
         entity_writer(type(request))(out, request)
         frame = memoryview(struct.pack(">hhihB", 1, VERSION, 9, -1, 0) + out.getvalue())
         session = Session(client_host="h", listener_name="client")
-        connection: Any = SimpleNamespace(answered=[], read_ns=0, session=session)
+        connection: Any = SimpleNamespace(answered=[], peer="10.0.0.9:1", read_ns=0, session=session)
         parts = self.handler.handle(connection, parse_request_header(frame), frame)
         assert parts is not None
         whole = b"".join(one if isinstance(one, bytes) else bytes(one.size_bytes) for one in parts)
@@ -145,11 +145,16 @@ def test_a_deleted_topic_and_a_partition_that_is_not_there_differ(tmp_path: Path
     asyncio.run(story())
 
 
-def test_a_client_that_claims_to_be_a_replica_is_refused_by_id_too(tmp_path: Path) -> None:
+def test_a_client_that_claims_to_be_a_replica_is_refused_by_id_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story() -> None:
         leading = Leading(tmp_path, records=3)
-        refused = Consumer(leading).ask(HERE, replica_id=2)
-        assert refused == [(HERE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0)]
+        for _ in range(3):
+            refused = Consumer(leading).ask(HERE, replica_id=2)
+            assert refused == [(HERE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0)]
+        [line] = caplog.messages
+        assert "it calls itself broker 2" in line
         assert Consumer(leading).ask(HERE, replica_id=-2)[0][1] == 0, "a debugging consumer"
         assert leading.known_end() == -1
 
