@@ -87,8 +87,9 @@ def refused(config: dict[str, Any]) -> bool:
 
 def make_topics() -> None:
     """Make them by a client that is gone afterwards: it would be one that uses the open listener."""
+    admin = AdminClient(is_open())  # a client without a name is gone before the answers come
     new = [NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for topic in TOPICS]
-    for made in AdminClient(is_open()).create_topics(new, operation_timeout=30).values():
+    for made in admin.create_topics(new, operation_timeout=30).values():
         made.result(60)
 
 
