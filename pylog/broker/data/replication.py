@@ -210,7 +210,7 @@ class Replication:
     def question(self, partition: Partition) -> FetchPartition | None:
         """Return what to ask the leader of *partition*: everything from its log end on; None for nothing now."""
         log = partition.log
-        if log is None or log.offline is not None:
+        if log is None or log.offline is not None or log.is_leaving:
             return None
         if self._arriving and partition.key in self._arriving and not self._may_arrive(partition, log):
             return None
@@ -316,9 +316,9 @@ class Replication:
         """Return the log that an answer is about; None if the image or the log changed since it was asked for."""
         log = partition.log
         is_ours = partition.leading is None and partition.leader_epoch == asked.current_leader_epoch
-        if log is None or log.offline is not None or not is_ours or log.log_end_offset != asked.fetch_offset:
+        if log is None or log.offline is not None or log.is_leaving:
             return None
-        return log
+        return log if is_ours and log.log_end_offset == asked.fetch_offset else None
 
     def replica_to_begin(
         self, partition: Partition, asked: FetchPartition, result: FetchResult[memoryview]

@@ -150,6 +150,21 @@ def test_a_follower_of_a_topic_that_was_created_again_stays(tmp_path: Path, monk
         assert not wishes(partitions, monkeypatch, records(0), then=create_again)
 
 
+def test_an_answer_that_comes_while_a_log_is_taken_away_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions, follower = hosted(tmp_path, (1, 2, 3))
+    log = follower.log
+    assert log is not None
+    partitions.retire(replace(partitions.image, version=2, topics={}))
+    partitions._by_key[follower.key] = follower  # a fetcher still has it
+    assert not wishes(partitions, monkeypatch, records(0))
+    assert log.log_end_offset == 0
+    log.is_leaving = False
+    wishes(partitions, monkeypatch, records(0))
+    assert log.log_end_offset == 2, "only that kept it from being written"
+
+
 def test_a_log_that_is_offline_makes_a_follower_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partitions, follower = hosted(tmp_path, (1, 2, 3))
     assert follower.log is not None
