@@ -27,7 +27,8 @@ INSTANCE = {
     "data_dir": "/d/7",
 }
 PARTS = ("defaults/main.yml", "vars/main.yml")
-ROLES = ("zookeeper", "broker", "registry", "probe")
+ROLES = ("zookeeper", "broker", "registry", "probe", "load_balancer", "console", "ship")
+USERS = tuple(f"pylog-{program}" for program in ("admin", "console", "probe", "registry", "ship"))
 FILES = {
     "zoo.cfg": "{{ lookup('rendered', templates ~ '/etc/pylog-zookeeper/zoo.cfg.j2') }}",
     "zookeeper.service": "{{ lookup('rendered', templates ~ '/etc/systemd/system/pylog-zookeeper.service.j2') }}",
@@ -35,6 +36,9 @@ FILES = {
     "profile.yml": "{{ __broker_profile_content }}",
     "registry.yml": "{{ lookup('rendered', templates ~ '/etc/pylog/registry.yml.j2') }}",
     "probe.yml": "{{ lookup('rendered', templates ~ '/etc/pylog/probe.yml.j2') }}",
+    "haproxy.cfg": "{{ lookup('rendered', templates ~ '/etc/pylog-load-balancer/haproxy.cfg.j2') }}",
+    "console.yml": "{{ lookup('rendered', templates ~ '/etc/pylog/console.yml.j2') }}",
+    "ship.service": "{{ lookup('rendered', templates ~ '/etc/systemd/system/pylog-ship.service.j2') }}",
     "left": "{{ __broker_profile_is_left }}",
 }
 
@@ -49,12 +53,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str
     given: dict[str, Any] = {
         "templates": str(ROOT / "templates"), "ansible_managed": "managed", "zookeeper_id": 1, "instance": INSTANCE,
         "pylog_broker_instances": [INSTANCE], "broker_templates": str(ROOT / "templates"),
-        "users_passwords": dict.fromkeys(("pylog-admin", "pylog-registry", "pylog-probe"), "x"),
+        "users_passwords": dict.fromkeys(USERS, "x"),
         "__release_name": "1", "broker_advertised_host": "192.0.2.1", "broker_store_hosts": "192.0.2.1:2181",
         "broker_session_timeout_ms": 6000, "broker_config_base": {"num.partitions": 4},
         "__preflight_host": {"files": {}, "users": {}, "settled_units": [], "stages": {"profile": "programs=secured"}},
         "__preflight_addresses": {
             "host": dict.fromkeys(hosts, "192.0.2.1"), "zookeeper": dict.fromkeys(hosts, "192.0.2.1:2181"),
+            "load_balancer": dict.fromkeys(hosts, "192.0.2.1:19092"),
             "ensemble": dict.fromkeys(hosts, "192.0.2.1"), "brokers": {one: ["192.0.2.1:9092"] for one in hosts},
             "ids": {one: [7] for one in hosts},
         },
@@ -69,7 +74,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str
         "tasks": [{"ansible.builtin.copy": {"content": says, "dest": f"{directory}/{{{{ pylog_datacenter }}}}.json"}}],
     }  # fmt: skip
     children = {name: {"hosts": {name: variables}} for name, variables in hosts.items()}
-    children |= {name: {"hosts": {one: {} for one in hosts}} for name in (*groups, "pylog_monitoring")}
+    for name in (*groups, "pylog_monitoring", "pylog_registry"):
+        children[name] = {"hosts": {one: {} for one in hosts}}
     (directory / "play.yml").write_text(yaml.safe_dump([play]))
     (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": children}}))
     (directory / "vars.json").write_text(json.dumps(given))
@@ -106,3 +112,15 @@ def test_programs_follow_the_steps_of_their_own(name: str, written: dict[str, di
     has_pages = stage.pages == "secured"
     assert ("listen_security" in registry, "metrics_security" in probe) == (has_pages, has_pages)
     assert registry["login"] == ("scram" if logs_in and has_pages else "none")
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_whoever_hands_clients_on_or_has_a_page_follows_them_too(name: str, written: dict[str, dict[str, str]]) -> None:
+    stage, texts = stage_at(STEPS, STAGES[name]), written[name]
+    logs_in, has_pages = stage.programs == "secured", stage.pages == "secured"
+    balancer, console = texts["haproxy.cfg"], yaml.safe_load(texts["console.yml"])
+    assert ("check-ssl verify required" in balancer) is ("tcp-check connect default" in balancer) is logs_in
+    assert ("ssl crt /etc/pylog-load-balancer/tls.pem" in balancer) is has_pages
+    assert ("properties" in console) is (console["login"] == "scram") is logs_in
+    assert console["registry"] == [f"{'https' if has_pages else 'http'}://192.0.2.1:8081"]
+    assert ("PYLOG_CONFIG=/etc/pylog/ship.yml" in texts["ship.service"]) is logs_in
