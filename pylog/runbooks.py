@@ -480,14 +480,15 @@ RUNBOOKS: Mapping[str, Runbook] = {
         what="group GROUP commits the same offset of TOPIC again and again",
         look="The alert names the partition that stalls, its offset, its member and that member's address; `pylog "
         "group describe GROUP --format wide` shows all partitions. `pylog consume TOPIC --partition N --from OFFSET -n "
-        "1`: the record that is next. "
-        "`increase(pylog_group_rebalances_total[15m])`.",
+        "1`: the record that is next. The alert also says how often the group rebalanced, and how fast the topic is "
+        "fetched: `increase(pylog_group_rebalances_total[15m])`, and `sum(rate(pylog_topic_fetch_bytes_total[15m])) by "
+        "(topic)` divided by `sum(rate(pylog_topic_produce_bytes_total[15m])) by (topic)`.",
         decide="Usually one record that its program cannot process. The group rebalances: the program crashes at that "
-        "record and is started again. It does not: the program runs on without that partition, or reads on and "
-        "commits an old offset. Then it fetches as much as is written: `sum(rate(pylog_topic_fetch_bytes_total[5m])) "
-        "by "
-        "(topic)` is at least `sum(rate(pylog_topic_produce_bytes_total[5m])) by (topic)`, where nobody else reads "
-        "TOPIC. The program's own log says which.",
+        "record and is started again. It does not, and the topic is fetched more slowly than it is written: the "
+        "program waits at the record, or runs on without that partition. It does not, and the topic is fetched as fast "
+        "as it is written or faster: the program reads on and commits an old offset, unless others read TOPIC too "
+        "(`pylog group list`, `pylog group describe`): their fetches count as well. Stop the members for a minute: the "
+        "rate falls by what they fetch. The program's own log confirms it.",
         act="Its owner mends the program. It commits an old offset: skip nothing. To skip the record instead, keep "
         "what `pylog consume` showed, since nobody "
         "will process it; stop the members; `pylog group reset-offsets GROUP --topic TOPIC:PARTITION --to NEXT`, "
