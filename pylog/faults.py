@@ -461,7 +461,7 @@ CHANGE_NOT_WRITTEN = Fault(
     318,
     "a change was not made, since it could not be written down",
     "The console writes down who changes what before it does so, and its topic `_console_changes` cannot be written.",
-    "The message says why. The console's own user needs Create, Write and Describe of this topic.",
+    "The message says why. The console's own user needs Create, Write, Describe and DescribeConfigs of this topic.",
 )
 HOST_UNREACHABLE = Fault(
     105,

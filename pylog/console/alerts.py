@@ -25,6 +25,10 @@ MAX_BYTES = 8 << 20
 """Of Prometheus's answer: thousands of alerts."""
 
 _SEVERITIES = ("critical", "warning", "info")
+_OPEN_LABELS = frozenset(
+    {"alertname", "severity", "topic", "partition", "group", "broker", "host", "datacenter", "instance", "job"}
+)
+"""What an alert may be about that is shown to people who may not describe the cluster: not connectors, for example."""
 _HIDDEN_LABELS = frozenset({"alertname", "severity"})
 
 
@@ -77,25 +81,40 @@ def read_alerts(url: str, timeout_s: float) -> list[Alert]:
 
 
 def visible(
-    reading: Reading[Sequence[Alert]], topics: Container[str], groups: Container[str]
+    reading: Reading[Sequence[Alert]], topics: Container[str], groups: Container[str], *, is_all: bool
 ) -> Reading[Sequence[Alert]]:
-    """Return *reading* without the alerts whose labels name a topic or group of which the person may not know."""
+    """Return *reading* without the alerts whose labels name something of which the person may not know.
+
+    Args:
+        reading: all alerts.
+        topics: that the person may see.
+        groups: that the person may see.
+        is_all: whether the person may know of all that is neither a topic nor a group.
+    """
 
     def is_shown(alert: Alert) -> bool:
+        if not is_all and not alert.labels.keys() <= _OPEN_LABELS:
+            return False
         topic, group = alert.labels.get("topic"), alert.labels.get("group")
         return (topic is None or topic in topics) and (group is None or group in groups)
 
     return replace(reading, value=None if reading.value is None else [one for one in reading.value if is_shown(one)])
 
 
-def alerts_data(reading: Reading[Sequence[Alert]] | None, page: int) -> Row:
-    """Return the model of the page of alerts; *reading* is None if the console's file names no Prometheus."""
+def alerts_data(reading: Reading[Sequence[Alert]] | None, page: int, hidden: int = 0) -> Row:
+    """Return the model of the page of alerts.
+
+    Args:
+        reading: the alerts that the person may see; None if the console's file names no Prometheus.
+        page: from 1.
+        hidden: how many others there are.
+    """
     alerts = sorted(reading.value or [] if reading else [], key=_urgency)
     firing = [alert for alert in alerts if alert.state == "firing"]
     rows, pages = paged(alerts, page)
     return {
-        "verdict": "unknown" if reading is None or reading.error else "unhealthy" if firing else "healthy",
-        "sentence": _sentence(reading, len(firing), len(alerts) - len(firing)),
+        "verdict": _verdict(reading, len(firing), hidden),
+        "sentence": _sentence(reading, len(firing), len(alerts) - len(firing)) + _others(hidden),
         "query": "",
         **pages,
         "alerts": [
@@ -140,6 +159,18 @@ def runbook_data(name: str, reading: Reading[Sequence[Alert]] | None) -> Row | N
         ],
         "unknown": missing(alerts=reading) if reading else [],
     }
+
+
+def _verdict(reading: Reading[Sequence[Alert]] | None, firing: int, hidden: int) -> str:
+    if reading is None or reading.error:
+        return "unknown"
+    return "unhealthy" if firing else "unknown" if hidden else "healthy"
+
+
+def _others(hidden: int) -> str:
+    if not hidden:
+        return ""
+    return f" {hidden:,} more {'is' if hidden == 1 else 'are'} about what you may not see."
 
 
 def _sentence(reading: Reading[Sequence[Alert]] | None, firing: int, pending: int) -> str:

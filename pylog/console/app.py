@@ -114,7 +114,7 @@ class Console:
         counts: Counts,
         deserializer_of: Callable[[Connection], Deserialize] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
-        source_of: Callable[[Connection, Lags], ClusterSource] = ClusterSource,
+        source_of: Callable[..., ClusterSource] = ClusterSource,
         check: Callable[[Connection, str, str, str], Connection] = log_in,
         pipeline: Pipeline | None = None,
     ) -> None:
@@ -133,7 +133,9 @@ class Console:
         self._attempts = Attempts()
         self._cookie = "__Host-pylog" if config.is_encrypted else "pylog"
         self._files = _Files()
-        self._everybody = None if config.has_login else self._person("", source_of(config.cluster, lags))
+        self._everybody = (
+            None if config.has_login else self._person("", source_of(config.cluster, lags, is_everybody=True))
+        )
 
     def app(self) -> ASGIApp:
         """Return the application."""

@@ -9,13 +9,13 @@ changes; what cannot be written down is not done.  A second record says how it e
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from pylog.client.admin.cluster import Admin, OffsetRange
+from pylog.client.admin.cluster import OffsetRange
+from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.connection import Connection
 from pylog.client.producer import Producer
 from pylog.client.rows import Row
@@ -85,8 +85,6 @@ class Journal:
     def __init__(self, cluster: Connection, clock_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._clock_ms = clock_ms
-        self._lock = threading.Lock()
-        self._is_made = False
 
     def carry_out(
         self,
@@ -126,10 +124,8 @@ class Journal:
             return  # it stands there as begun; what came of it, the cluster shows
 
     def _write(self, change: Change) -> None:
-        with self._lock:
-            if not self._is_made:
-                ensure_topic(self._cluster)
-                self._is_made = True
+        if change.state == "begun":
+            ensure_topic(self._cluster)
         timeout_ms = int(WRITE_S * 1000)
         # A line that is there twice does no harm, and idempotence takes a right of its own.
         limits: dict[str, Any] = {"enable__idempotence": False}
@@ -137,17 +133,37 @@ class Journal:
             producer.send(CHANGES_TOPIC, change.encode(), change.subject.encode(), partition=0)
 
 
+_KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of `CHANGES_TOPIC`, by which nothing is ever deleted from it."""
+
+
 def ensure_topic(cluster: Connection) -> None:
-    """Make `CHANGES_TOPIC` unless it is there."""
-    admin = Admin(cluster)
+    """Make `CHANGES_TOPIC` unless it is there.
+
+    Raises:
+        ConfigError: it is there, with settings by which lines are deleted.
+    """
+    admin = ConfigAdmin(cluster)
     if CHANGES_TOPIC in admin.cluster().topics:
+        check_settings({one.name: one.value for one in admin.settings(Holder.TOPIC, CHANGES_TOPIC)})
         return
     try:
-        # -1: as many replicas as the brokers give a topic; nothing is ever deleted from it.
-        admin.create_topic(CHANGES_TOPIC, partitions=1, config={"retention.ms": "-1", "retention.bytes": "-1"})
+        # As many replicas as the brokers give a topic.
+        admin.create_topic(CHANGES_TOPIC, partitions=1, config=_KEPT)
     except ApiError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
+
+
+def check_settings(settings: Mapping[str, str | None]) -> None:
+    """Check that topic `CHANGES_TOPIC` keeps its lines for ever.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    for name, wanted in _KEPT.items():
+        if settings.get(name) != wanted:
+            raise ConfigError(f"{name} must be {wanted}, so that no line is ever deleted, got {settings.get(name)}")
 
 
 def changes_data(values: Iterable[bytes | None]) -> list[Row]:

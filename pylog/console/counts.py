@@ -132,10 +132,15 @@ class Counts:
             span = self._spans.pop(key, None) or _Span(*key, self.clusters)
             self._spans[key] = span
             while len(self._spans) > MAX_SPANS:
-                del self._spans[next(iter(self._spans))]
+                del self._spans[self._oldest_look()]
             return span.look(self.window_ms, self._clock_ms, self._clock_s)
         finally:
             self._lock.release()
+
+    def _oldest_look(self) -> tuple[int, int | None]:
+        """Return the span that was looked at least recently, but for the latest one: the overview is for everybody."""
+        latest = max((key for key in self._spans if key[1] is None), default=None)
+        return next(key for key in self._spans if key != latest)
 
     def _wait_first(self) -> bool:
         """Take the lock for a span of which nothing is known; return whether that worked."""

@@ -47,7 +47,7 @@ from pylog.console.records import (
 )
 from pylog.console.screens import command
 from pylog.console.sources import ClusterSource, TooManyReaders, clock_ms
-from pylog.console.tails import EVERY_S, MAX_TAILS, TAIL_S, Standing, Tails
+from pylog.console.tails import EVERY_S, MAX_TAILS, MAX_TAILS_OF_PERSON, TAIL_S, Standing, Tails
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
 from pylog.faults import CATALOGUE
 from pylog.model import Offset, TopicPartition
@@ -60,6 +60,9 @@ MAX_QUERY = 200
 
 MAX_PLACES = 16_000
 """Characters of the places at which a search goes on: of a topic with 1,000 partitions."""
+
+OWN_PREFIX = "_"
+"""Of the names of pylog's own topics."""
 
 MAX_LISTED = 500
 """Partitions of a moved group that its line in the journal names; it counts them all."""
@@ -212,7 +215,14 @@ def overview(ask: Ask) -> Page:
     problems, since_ms = source.problems()
     latest = completeness.latest(ask.counts.latest(), _visible_if_known(ask))
     model = screens.overview(
-        source.view(), source.answering(), source.disks(), source.groups(), since_ms, problems, latest
+        source.view(),
+        source.answering(),
+        source.disks(),
+        source.groups(),
+        since_ms,
+        problems,
+        latest,
+        is_all=not ask.person.user,
     )
     return Page("overview", "Overview", model, command("cluster", "health"))
 
@@ -288,6 +298,11 @@ def _visible(ask: Ask) -> set[str] | None:
     if view.value is None or _is_old(view):
         raise Unreachable(view.error)
     return set(view.value.topics)
+
+
+def _sees_operations(ask: Ask) -> bool:
+    """Return whether the person may know of mirrors, the lake's place, connectors and the like."""
+    return not ask.person.user or ask.person.source.describes_cluster()
 
 
 def _visible_if_known(ask: Ask) -> set[str] | None:
@@ -416,9 +431,11 @@ def tail(ask: Ask) -> Page:
     if len(seen_text) > MAX_PLACES:
         raise ConfigError(f"seen must have at most {MAX_PLACES} characters, got {len(seen_text)}")
     seen = parse_places(seen_text, "seen") if seen_text else {}
-    standing = ask.tails.look(followed, time.monotonic()) if followed else Standing.ENDED
+    standing = ask.tails.look(ask.person.user, followed, time.monotonic()) if followed else Standing.ENDED
     if standing is Standing.TOO_MANY:
         raise TooManyReaders(f"{MAX_TAILS} tails are being followed; try again when one has ended")
+    if standing is Standing.TOO_MANY_OF_PERSON:
+        raise TooManyReaders(f"you follow {MAX_TAILS_OF_PERSON} tails already; stop one, or wait a moment")
     held = source.offsets(topic_view)
     ends = {place.partition: (one.start, one.end) for place, one in (held.value or {}).items()}
     spans = tail_spans(ends, seen)
@@ -454,21 +471,24 @@ def went(ask: Ask) -> Page:
     held = (offsets.value or {}).get(place)
     given = ask.number("offset")
     offset = given if given is not None else max(held.end - 1, 0) if held else 0
-    timestamp_ms: int | None = None
+    read, unknown = None, screens.missing(offsets=offsets)
     if ask.person.may_read_payloads and held and held.start <= offset < held.end:
-        for one in source.read(name, {number: (offset, offset + 1)}, b"", BROWSE).records:
-            timestamp_ms = one.timestamp_ms if one.timestamp_ms >= 0 else None
-    model = tiers.went(
-        place, offset, held, timestamp_ms, source.topic_id(name), ask.pipeline.lake(), ask.counts.window_ms
-    )
-    model["unknown"] += screens.missing(offsets=offsets)
+        try:
+            read = source.read(name, {number: (offset, offset + 1)}, b"", BROWSE)
+        except PylogError as error:
+            unknown.append({"what": "the record", "reason": reason_of(error), "since_ms": None, "shown_from_ms": None})
+    model = tiers.went(place, offset, held, read, source.topic_id(name), ask.pipeline.lake(), ask.counts.window_ms)
+    model["unknown"] += unknown
     said = command("consume", name, "-p", str(number), "--from", str(offset), "-n", "1", "-e")
     return Page("went", f"Where offset {offset} of {place} went", model, said)
 
 
 def mirror(ask: Ask) -> Page:
     """Return how far the mirror is."""
-    model = tiers.mirror(ask.pipeline.mirrors(), ask.counts.latest(), _visible_if_known(ask), clock_ms())
+    # Asked as the console's own user, which sees more than a person may.
+    found = ask.pipeline.mirrors() if _sees_operations(ask) else {}
+    model = tiers.mirror(found, ask.counts.latest(), _visible_if_known(ask), clock_ms())
+    model["is_all"] = _sees_operations(ask)
     model["unknown"] += screens.missing(cluster=ask.person.source.view())
     return Page("mirror", "Mirror", model, command("mirror", "status", "--config", "/etc/pylog/mirror.yml"))
 
@@ -477,6 +497,11 @@ def lake(ask: Ask) -> Page:
     """Return how fresh the lake is, and what it holds."""
     directory = ask.pipeline.directory
     model = tiers.lake(directory, ask.pipeline.lake(), ask.counts.latest(), _visible_if_known(ask), clock_ms())
+    if not _sees_operations(ask) and directory is not None:
+        for row in model["unknown"]:
+            row["reason"] = row["reason"].replace(str(directory), "DIRECTORY")
+        model |= {"directory": "for those who may describe the cluster", "id": None}
+        directory = None
     model["unknown"] += screens.missing(cluster=ask.person.source.view())
     return Page("lake", "Lake", model, tiers.lake_command(directory))
 
@@ -545,7 +570,7 @@ def group_reset(ask: Ask) -> Page:
     name, to = ask.query.get("id", ""), ask.text("to")
     if not name:
         raise NotFound("id: names the group, and is missing")
-    state, committed, planned = ask.person.source.rehearse(name, _target(to))
+    state, committed, planned = ask.person.source.rehearsal(name, _target(to))
     is_allowed = RESET_OFFSETS in ask.person.changes
     model = rehearsal_data(name, state, to, committed, planned, is_allowed=is_allowed)
     return Page("group_reset", f"Move group {name}", model, _reset_command(name, to))
@@ -600,14 +625,24 @@ def produce(ask: Ask) -> Page:
     if PRODUCE not in ask.person.changes:
         raise _not_allowed(PRODUCE)
     found = screens.topic_of(ask.person.source.view(), ask.path["topic"])
+    _check_writable(found.name)
     model = {"topic": found.name, "partitions": len(found.partitions), "max_bytes": MAX_RECORD_BYTES, "unknown": []}
     return Page("produce", f"Produce to {found.name}", model, command("produce", found.name))
+
+
+def _check_writable(topic: str) -> None:
+    if topic.startswith(OWN_PREFIX):
+        raise Forbidden(
+            f"topic {topic} belongs to pylog itself: a record by hand could pass for one of its own, such as a line of "
+            f"{CHANGES_TOPIC}"
+        )
 
 
 def do_produce(ask: Ask, form: Mapping[str, str], address: str) -> Page:
     """Write one record, and return where it is."""
     source = ask.person.source
     found = screens.topic_of(source.view(), ask.path["topic"])
+    _check_writable(found.name)
     _confirm(form, found.name)
     partition = _number("partition", form["partition"]) if form.get("partition") else None
     if partition is not None and partition >= len(found.partitions):
@@ -668,23 +703,27 @@ def brokers(ask: Ask) -> Page:
     return Page("brokers", "Brokers", model, command("cluster", "info", "--format", "wide"))
 
 
-def _visible_alerts(ask: Ask) -> Reading[Sequence[Alert]] | None:
+def _visible_alerts(ask: Ask) -> tuple[Reading[Sequence[Alert]] | None, int]:
+    """Return the alerts that the person may see, and how many others there are."""
     reading, topics = ask.alerts(), _visible_if_known(ask)
     if reading is None or topics is None:
-        return reading
-    return visible(reading, topics, {one.group_id for one in ask.person.source.groups().value or ()})
+        return reading, 0
+    groups = {one.group_id for one in ask.person.source.groups().value or ()}
+    shown = visible(reading, topics, groups, is_all=_sees_operations(ask))
+    return shown, len(reading.value or ()) - len(shown.value or ())
 
 
 def alerts(ask: Ask) -> Page:
     """Return the alerts that fire, and what to do about each alert that there is."""
-    model = alerts_data(_visible_alerts(ask), ask.number("page") or 1)
+    shown, hidden = _visible_alerts(ask)
+    model = alerts_data(shown, ask.number("page") or 1, hidden)
     return Page("alerts", "Alerts", model, command("explain"))
 
 
 def runbook(ask: Ask) -> Page:
     """Return what to do about one alert."""
     name = ask.path["alert"]
-    model = runbook_data(name, _visible_alerts(ask))
+    model = runbook_data(name, _visible_alerts(ask)[0])
     if model is None:
         raise NotFound(f"there is no alert {name!r}")
     return Page("runbook", f"Alert {name}", model, command("explain", name))

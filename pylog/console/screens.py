@@ -41,12 +41,12 @@ _ORDER = ("no_leader", "no_controller", "broker_missing", "broker_silent", "disk
 """Kinds of problems, the most urgent first."""
 
 _PHRASES = {
-    "no_leader": ("{n} of {total} partitions has no leader", "{n} of {total} partitions have no leader"),
+    "no_leader": ("{n} of {total} has no leader", "{n} of {total} have no leader"),
     "no_controller": ("there is no controller", "there is no controller"),
     "broker_missing": ("a broker is missing", "{n} brokers are missing"),
     "broker_silent": ("{first} does not answer", "{n} brokers do not answer"),
     "disk_full": ("the disk of {first} is nearly full", "the disks of {n} brokers are nearly full"),
-    "not_in_sync": ("{n} of {total} partitions is not in sync", "{n} of {total} partitions are not in sync"),
+    "not_in_sync": ("{n} of {total} is not in sync", "{n} of {total} are not in sync"),
 }
 
 
@@ -84,6 +84,8 @@ def overview(
     first_seen_ms: Mapping[Problem, int],
     problems: Sequence[Problem],
     completeness: Row,
+    *,
+    is_all: bool = True,
 ) -> Row:
     """Return the verdict in one sentence, and its reasons.
 
@@ -95,6 +97,7 @@ def overview(
         first_seen_ms: since when a problem is known here.
         problems: of `problems_of`.
         completeness: verdict and sentence of the latest windows.
+        is_all: whether the person sees all topics; somebody who logged in need not.
     """
     known = view.value or _EMPTY
     partitions = {
@@ -102,7 +105,7 @@ def overview(
         for topic in known.topics.values()
         for one in topic.partitions
     }
-    verdict, sentence = _verdict(view, answering, problems)
+    verdict, sentence = _verdict(view, answering, problems, "" if is_all else " that you may see")
     rows = [
         {
             "kind": one.kind,
@@ -126,27 +129,30 @@ def overview(
     }
 
 
-def _verdict(view: Reading[ClusterView], answering: Reading[set[int]], problems: Sequence[Problem]) -> tuple[str, str]:
+def _verdict(
+    view: Reading[ClusterView], answering: Reading[set[int]], problems: Sequence[Problem], which: str
+) -> tuple[str, str]:
     if view.value is None:
         return "unknown", f"Unknown: {view.error}."
     known = view.value
     total = sum(len(topic.partitions) for topic in known.topics.values())
     if problems:
-        said = _said(problems, total)
+        said = _said(problems, f"{total} partitions{which}")
         state, sentence = "unhealthy", f"{said[0].upper()}{said[1:]}."
     else:
         brokers = "1 broker answers" if len(known.brokers) == 1 else f"all {len(known.brokers)} brokers answer"
-        state, sentence = "healthy", f"Healthy: {brokers}, and {_all(total)} led and in sync."
+        state, sentence = "healthy", f"Healthy: {brokers}, and {_all(total, which)} led and in sync."
     if view.error or answering.error:
         return "unknown", f"Unknown: {view.error or answering.error}. The last complete answer was: {sentence}"
     return state, sentence
 
 
-def _all(total: int) -> str:
-    return {0: "there is no partition to be", 1: "the only partition is"}.get(total, f"all {total} partitions are")
+def _all(total: int, which: str) -> str:
+    few = {0: f"there is no partition{which} to be", 1: f"the only partition{which} is"}
+    return few.get(total, f"all {total} partitions{which} are")
 
 
-def _said(problems: Sequence[Problem], total: int) -> str:
+def _said(problems: Sequence[Problem], total: str) -> str:
     first: dict[str, str] = {}
     for one in problems:
         first.setdefault(one.kind, one.subject)

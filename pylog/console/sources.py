@@ -6,6 +6,7 @@ A page asks for the cluster first: when no broker answers, nothing else is asked
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from pylog.console.changes import WRITE_S, Target, new_offsets
 from pylog.console.readings import FirstSeen, Questions, Reading
 from pylog.console.records import SEARCH, Budget, Found, Left, collect
 from pylog.console.screens import problems_of
+from pylog.daemon.attempts import Attempts
 from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
 from pylog.model import Offset, TopicPartition
 from pylog.probe.lag import LagReport
@@ -46,6 +48,15 @@ DISKS_MS = 30_000
 
 MAX_READERS = 4
 """Pages of records and searches that read at once, of everybody."""
+
+MAX_READERS_OF_PERSON = 2
+"""Those that read at once for one person who logged in."""
+
+READER_WAIT_S = 1.0
+"""How long a page waits for its turn to read: most take less."""
+
+MAX_TIMES = 20
+"""Questions for offsets by time that one person may ask in a minute: each makes the leaders read their indexes."""
 
 COMMITS_MS = 600_000
 """How far back commits count for the status of a partition, as in ``pylog group describe``."""
@@ -85,6 +96,21 @@ class Lags:
         return Reading(latest.report, latest.judged_ms, latest.failure, latest.failed_ms, latest.judged_ms)
 
 
+@contextmanager
+def _turn(places: threading.BoundedSemaphore, refusal: str) -> Iterator[None]:
+    """Hold one of *places*.
+
+    Raises:
+        TooManyReaders: none became free in `READER_WAIT_S`.
+    """
+    if not places.acquire(timeout=READER_WAIT_S):
+        raise TooManyReaders(refusal)
+    try:
+        yield
+    finally:
+        places.release()
+
+
 def clock_ms() -> int:
     """Return the time in ms since the Unix epoch."""
     return time.time_ns() // 1_000_000
@@ -96,16 +122,19 @@ class ClusterSource:
     Args:
         cluster: how the person connects.
         lags: lag of all groups; shown only for groups that the brokers list for the person.
+        is_everybody: whether all visitors look as this person, because there is no login.
     """
 
     _readers = threading.BoundedSemaphore(MAX_READERS)
 
-    def __init__(self, cluster: Connection, lags: Lags) -> None:
+    def __init__(self, cluster: Connection, lags: Lags, *, is_everybody: bool = False) -> None:
         self.connection = replace(cluster, properties={"client.id": CLIENT_ID, **cluster.properties})
         self._lags = lags
         self._questions = Questions(clock_ms)
         self._seen = FirstSeen()
         self._lock = threading.Lock()
+        self._own_readers = threading.BoundedSemaphore(MAX_READERS if is_everybody else MAX_READERS_OF_PERSON)
+        self._times = Attempts()
         self._made: _Admin | None = None
 
     def view(self) -> Reading[ClusterView]:
@@ -184,8 +213,28 @@ class ClusterSource:
         if target is None or not committed:
             return state, committed, {}
         held = admin.offsets(sorted(committed))
+        if target.kind == "time":
+            self._take_time()
         by_time = admin.offsets_at(sorted(committed), target.number) if target.kind == "time" else {}
         return state, committed, new_offsets(target, held, by_time)
+
+    def rehearsal(
+        self, group_id: str, target: Target | None
+    ) -> tuple[str, dict[TopicPartition, Offset], dict[TopicPartition, Offset]]:
+        """Return what `rehearse` does, kept for `SLOW_MS`."""
+
+        def ask() -> tuple[str, dict[TopicPartition, Offset], dict[TopicPartition, Offset]] | ApiError:
+            try:
+                return self.rehearse(group_id, target)
+            except ApiError as error:
+                return error
+
+        reading = self._questions.read(("rehearse", group_id, target), SLOW_MS, ask)
+        if isinstance(reading.value, ApiError):
+            raise reading.value
+        if reading.value is None or reading.error:
+            raise Unreachable(reading.error)
+        return reading.value
 
     def move_group(self, group_id: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Have a group go on at *offsets*.
@@ -272,6 +321,11 @@ class ClusterSource:
         """Return the ACLs."""
         return self._questions.read("rules", SLOW_MS, lambda: self._when_known().acls(BindingFilter()))
 
+    def describes_cluster(self) -> bool:
+        """Return whether the brokers let the person describe the cluster, as far as they say so now."""
+        reading = self.rules()
+        return reading.value is not None and not reading.error
+
     def problems(self) -> tuple[list[Problem], dict[Problem, int]]:
         """Return what is wrong, and since when this person's pages have shown it."""
         view, answering, disks = self.view(), self.answering(), self.disks()
@@ -284,17 +338,12 @@ class ClusterSource:
         return found, {one: since[one.kind, one.subject] for one in found}
 
     def offset_at(self, place: TopicPartition, timestamp_ms: int) -> Offset:
-        """Return the first offset of that time or later; asked at most once in `SLOW_MS` for a partition and time.
+        """Return the first offset of that time or later; kept for `SLOW_MS`.
 
         Raises:
             PylogError: the leader did not say.
         """
-        reading = self._questions.read(
-            ("time", place, timestamp_ms), SLOW_MS, lambda: self._admin().offsets_at([place], timestamp_ms)[place]
-        )
-        if reading.value is None:
-            raise Unreachable(reading.error)
-        return reading.value
+        return self.offsets_at([place], timestamp_ms)[place]
 
     def offsets_at(self, places: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, Offset]:
         """Return the first offset of that time or later in each partition; kept for `SLOW_MS`.
@@ -302,12 +351,19 @@ class ClusterSource:
         Raises:
             PylogError: a leader did not say.
         """
-        reading = self._questions.read(
-            ("times", *places, timestamp_ms), SLOW_MS, lambda: self._admin().offsets_at(places, timestamp_ms)
-        )
+
+        def ask() -> dict[TopicPartition, Offset]:
+            self._take_time()
+            return self._when_known().offsets_at(places, timestamp_ms)
+
+        reading = self._questions.read(("times", *places, timestamp_ms), SLOW_MS, ask)
         if reading.value is None:
             raise Unreachable(reading.error)
         return reading.value
+
+    def _take_time(self) -> None:
+        if not self._times.take("", MAX_TIMES, time.monotonic()):
+            raise TooManyReaders(f"you looked offsets up by time {MAX_TIMES} times within a minute; wait a minute")
 
     def topic_id(self, topic: str) -> Reading[str]:
         """Return the id of a topic, as text: one that is made again has another."""
@@ -334,13 +390,12 @@ class ClusterSource:
             TooManyReaders: others read.
             PylogError: the cluster refuses, or nobody answers.
         """
-        if not self._readers.acquire(blocking=False):
-            raise TooManyReaders(f"{MAX_READERS} pages of records are being read; try again in a moment")
-        try:
-            left = Left(spans)
+        left = Left(spans)
+        with (
+            _turn(self._own_readers, "you are reading other pages of records; try again when one has come"),
+            _turn(self._readers, f"{MAX_READERS} pages of records are being read; try again in a moment"),
+        ):
             return collect(self._batches(topic, spans, left), spans, needle, budget, time.monotonic, left.open_at)
-        finally:
-            self._readers.release()
 
     def _batches(
         self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], left: Left

@@ -15,6 +15,9 @@ EVERY_S = 3
 MAX_TAILS = 8
 """Tails at once, of everybody: each look opens a connection to the brokers."""
 
+MAX_TAILS_OF_PERSON = 2
+"""Tails at once of one person who logged in: others are to find a place."""
+
 TAIL_S = 900.0
 """How long a tail goes on by itself; who still looks asks for more."""
 
@@ -29,6 +32,7 @@ class Standing(Enum):
     ENDED = "ended"
     """Its time is up."""
     TOO_MANY = "too many"
+    TOO_MANY_OF_PERSON = "too many of this person"
 
 
 @dataclass(slots=True)
@@ -42,20 +46,25 @@ class Tails:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tails: dict[str, _Tail] = {}
+        self._tails: dict[tuple[str, str], _Tail] = {}
 
-    def look(self, name: str, now_s: float) -> Standing:
-        """Note a look of the tail *name*, which begins with its first one."""
+    def look(self, user: str, name: str, now_s: float) -> Standing:
+        """Note a look of the tail *name* of *user*, which begins with its first one.
+
+        The empty user is everybody who came without a login.
+        """
         with self._lock:
             # Those whose time is up are remembered as long as somebody asks for them.
             for other, one in list(self._tails.items()):
                 if now_s - one.seen_s >= IDLE_S:
                     del self._tails[other]
-            tail = self._tails.get(name)
+            tail = self._tails.get((user, name))
             if tail is None:
+                if user and sum(other == user for other, _ in self._tails) >= MAX_TAILS_OF_PERSON:
+                    return Standing.TOO_MANY_OF_PERSON
                 if len(self._tails) >= MAX_TAILS:
                     return Standing.TOO_MANY
-                tail = self._tails[name] = _Tail(now_s, now_s)
+                tail = self._tails[user, name] = _Tail(now_s, now_s)
             if now_s - tail.began_s >= TAIL_S:
                 return Standing.ENDED
             tail.seen_s = now_s

@@ -13,6 +13,7 @@ from pylog.client.rows import Row
 from pylog.console.counts import Look
 from pylog.console.pipeline import CommitFacts, LakeFacts, MirrorFacts
 from pylog.console.readings import Reading
+from pylog.console.records import Found
 from pylog.console.screens import command, missing
 from pylog.ingest.lake import Kind
 from pylog.ingest.plan import Position
@@ -119,7 +120,7 @@ def went(
     place: TopicPartition,
     offset: Offset,
     held: OffsetRange | None,
-    timestamp_ms: int | None,
+    read: Found | None,
     topic_id: Reading[str],
     found: Reading[LakeFacts] | None,
     window_ms: int,
@@ -130,14 +131,16 @@ def went(
         place: its partition.
         offset: of the record.
         held: log start offset and end of the partition; None if nobody can say.
-        timestamp_ms: the record's; None if it is not known.
+        read: what reading this offset alone brought; None if the person may not read, or nobody could.
         topic_id: of the topic.
         found: what the lake says; None if the console sees none.
         window_ms: length of the audit's windows.
     """
-    steps = [{"step": "Log", **_in_log(offset, held)}]
+    steps = [{"step": "Log", **_in_log(offset, held, read)}]
     if found is not None:
         steps.append({"step": "Lake", **_in_lake(place, offset, topic_id.value, found.value)})
+    at_ms = read.records[0].timestamp_ms if read and read.records else -1
+    timestamp_ms = at_ms if at_ms >= 0 else None
     window = None if timestamp_ms is None else moment(timestamp_ms - timestamp_ms % window_ms)
     return {
         "topic": place.topic,
@@ -150,7 +153,7 @@ def went(
     }
 
 
-def _in_log(offset: Offset, held: OffsetRange | None) -> Row:
+def _in_log(offset: Offset, held: OffsetRange | None, read: Found | None) -> Row:
     if held is None:
         return {"state": "unknown", "words": "Nobody can say what the partition holds."}
     if offset >= held.end:
@@ -158,7 +161,20 @@ def _in_log(offset: Offset, held: OffsetRange | None) -> Row:
     if offset < held.start:
         words = f"Deleted by retention or by request: the partition begins at offset {held.start:,}."
         return {"state": "gone", "words": words}
-    return {"state": "there", "words": f"Held: {held.end - offset - 1:,} records were written after it."}
+    if read is None:
+        words = (
+            "The partition's offsets reach over it. Whether compaction has deleted the record, only reading it tells."
+        )
+        return {"state": "unknown", "words": words}
+    if read.open_at:
+        words = f"Not committed yet: an open transaction begins at offset {min(read.open_at.values()):,}."
+        return {"state": "waiting", "words": words}
+    if not read.records:
+        words = (
+            "No record is there: compaction deleted it, its transaction was aborted, or it is a transaction's marker."
+        )
+        return {"state": "gone", "words": words}
+    return {"state": "there", "words": f"Held: {held.end - offset - 1:,} offsets were written after it."}
 
 
 def _in_lake(place: TopicPartition, offset: Offset, topic_id: str | None, facts: LakeFacts | None) -> Row:

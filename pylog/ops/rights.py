@@ -115,7 +115,7 @@ def _console(host: Variables) -> Iterable[tuple[str, list[Rule]]]:
     ]
     if host.get("console_changes"):
         # Where it is written down who changed what; the changes themselves are made as who logged in.
-        rules.append(_topic("_console_changes", "Write", "Create", "Describe"))
+        rules.append(_topic("_console_changes", "Write", "Create", "Describe", "DescribeConfigs"))
     yield _place(host, "console_datacenter"), rules
     for ledger in host.get("console_ledgers") or []:
         # Describe: which mirrors write there, and what they parked.

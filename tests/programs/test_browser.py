@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -103,7 +104,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     config["log.disk.alarm.percent"] = 100  # others fill the machine's disk meanwhile
     with BrokerProcess(tmp_path_factory.mktemp("broker"), config=config) as found:
         cluster = Connection(bootstrap=found.bootstrap, timeout_s=120)
-        Admin(cluster).create_topic("clicks", partitions=2)
+        for topic, partitions in (("clicks", 2), ("orders", 2), ("bills", 1)):
+            Admin(cluster).create_topic(topic, partitions=partitions)
         ensure_topic(cluster, 1)
         GroupAdmin(cluster).commit("readers", {TopicPartition("clicks", 0): 0})
         payments = confluent_kafka.Producer({"bootstrap.servers": found.bootstrap, "transactional.id": "payments"})
@@ -232,6 +234,49 @@ def test_a_tail_shows_what_is_written_until_it_is_stopped(screen: Screen, broker
     screen.follow("Stop")
     assert screen.path == "/topics/clicks/tail"
     assert "looks again" not in screen.text
+
+
+def test_a_topic_that_is_written_to_can_be_searched(url: str, broker: BrokerProcess) -> None:
+    cluster = Connection(bootstrap=broker.bootstrap)
+    with Producer(cluster) as producer:
+        for number in range(8_000):
+            producer.send("orders", Message(b"%d of these" % number, partition=number % 2))
+    is_over = threading.Event()
+
+    def write() -> None:
+        with Producer(cluster) as producer:
+            while not is_over.is_set():
+                for number in range(200):
+                    producer.send("orders", Message(b"later", partition=number % 2))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(5):
+            found = api(url, "/topics/orders/search?q=7999+of")
+            assert [(row["partition"], row["offset"]) for row in found["records"]] == [(1, 3_999)]
+            assert "That is all of them." in found["sentence"]
+    finally:
+        is_over.set()
+        writer.join()
+
+
+def test_what_an_open_transaction_hides_is_said(url: str, broker: BrokerProcess) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "bills"})
+    producer.init_transactions(60.0)
+    # A transaction is its record and a marker.
+    for offset in (0, 2):
+        producer.begin_transaction()
+        producer.produce("bills", b"a bill")
+        producer.flush()
+        said = f"Partition 0 cannot be read from offset {offset} on: an open transaction begins there."
+        # Offsets that were asked for a moment ago still count.
+        wait_until(lambda said=said: said in api(url, "/topics/bills/search?q=bill")["sentence"], "the search says so")
+        assert said in api(url, "/topics/bills/0/records")["sentence"]
+        producer.commit_transaction(60.0)
+    del producer  # its connections would tell of a broker that a test stops
+    wait_until(lambda: api(url, "/topics/bills/search?q=bill")["next"] is None, "the search ends")
+    assert [row["offset"] for row in api(url, "/topics/bills/search?q=bill")["records"]] == [0, 2]
 
 
 def test_markup_in_records_stays_text(screen: Screen) -> None:

@@ -40,9 +40,27 @@ def test_nobody_learns_of_topics_and_groups_by_alerts() -> None:
     shown = [about(), about(topic="mine"), about(group="us", topic="mine")]
     hidden = [about(topic="other"), about(group="them"), about(group="us", topic="other")]
     reading: Reading[Sequence[Alert]] = Reading([*shown, *hidden], 1, "", None, 1)
-    assert visible(reading, {"mine"}, {"us"}).value == shown
+    assert visible(reading, {"mine"}, {"us"}, is_all=True).value == shown
     nothing: Reading[Sequence[Alert]] = Reading(None, None, "no answer", 2, 2)
-    assert visible(nothing, set(), set()) == nothing
+    assert visible(nothing, set(), set(), is_all=False) == nothing
+
+
+def test_what_is_neither_topic_nor_group_is_for_those_who_may_describe_the_cluster() -> None:
+    alerts = [
+        Alert("A", "firing", "warning", "", labels, 0)
+        for labels in ({"host": "h1"}, {"connector": "payroll"}, {"topic": "mine", "query": "payroll"})
+    ]
+    reading: Reading[Sequence[Alert]] = Reading(alerts, 1, "", None, 1)
+    assert visible(reading, {"mine"}, set(), is_all=False).value == alerts[:1]
+    assert visible(reading, {"mine"}, set(), is_all=True).value == alerts
+
+
+def test_alerts_that_are_not_shown_are_counted() -> None:
+    quiet: Reading[Sequence[Alert]] = Reading([], 1, "", None, 1)
+    page = alerts_data(quiet, 1, hidden=2)
+    assert (page["verdict"], page["sentence"]) == ("unknown", "No alert fires. 2 more are about what you may not see.")
+    assert alerts_data(quiet, 1)["verdict"] == "healthy"
+    assert alerts_data(Reading([alert("A")], 1, "", None, 1), 1, 1)["sentence"].startswith("1 alert fires. 1 more is")
 
 
 def test_the_most_urgent_alert_comes_first() -> None:

@@ -736,6 +736,23 @@ def test_rights_that_were_seen_too_long_ago_show_nothing(failed_ms: int, is_show
         assert row["lag"] == (7 if is_shown else None)
 
 
+@pytest.mark.parametrize("may_describe", [True, False])
+def test_mirrors_and_the_lake_s_place_are_for_those_who_may_describe_the_cluster(may_describe: bool) -> None:
+    class Limited(Planted):
+        def rules(self) -> Reading[list[Binding]]:
+            found = super().rules()
+            return found if may_describe else found.failed("CLUSTER_AUTHORIZATION_FAILED", 2_000)
+
+    config = ConsoleConfig(cluster=SECURED, has_login=True)
+    console = Console(config, LAGS, PlantedCounts(), None, Clock(), Limited, Brokers(), PlantedPipeline())
+    with TestClient(console.app(), base_url="http://localhost", follow_redirects=False) as client:
+        log_in(client)
+        mirror, lake = client.get("/api/mirror").json(), client.get("/api/lake").json()
+        assert (bool(mirror["mirrors"]), lake["id"] == EVIL, lake["directory"] == EVIL) == (may_describe,) * 3
+        assert ("refused by the target" in mirror["sentence"]) == may_describe
+        assert client.get("/mirror").status_code == client.get("/lake").status_code == 200
+
+
 def test_two_sessions_of_one_person_share_their_connections() -> None:
     console = Console(
         ConsoleConfig(cluster=SECURED, has_login=True), LAGS, PlantedCounts(), None, Clock(), Planted, Brokers()

@@ -3,27 +3,30 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from pylog.client.admin.cluster import OffsetRange
+from pylog.client.admin.cluster import ClusterView, OffsetRange, TopicView
 from pylog.client.connection import Connection
 from pylog.console.app import CHANGES_OF_USER, Console
 from pylog.console.changes import (
+    CHANGES_TOPIC,
     Change,
     Journal,
     NotWritten,
     Target,
     changes_data,
+    check_settings,
     new_offsets,
     parse_target,
     rehearsal_data,
 )
 from pylog.console.config import VERBS, ConsoleConfig
 from pylog.console.pages import parse_time
+from pylog.console.readings import Reading
 from pylog.errors import ApiError, ConfigError, ErrorCode, Unreachable
 from pylog.model import TopicPartition
 from tests.unit.console.test_app import (
@@ -72,6 +75,16 @@ class Changing(Planted):
     """A cluster that takes changes."""
 
     cluster = Cluster()
+    topic = EVIL
+
+    def view(self) -> Reading[ClusterView]:
+        found = super().view()
+        assert found.value is not None
+        topics = {self.topic: replace(found.value.topics[EVIL], name=self.topic)}
+        return replace(found, value=replace(found.value, topics=topics))
+
+    def offsets(self, topic: TopicView) -> Reading[dict[TopicPartition, OffsetRange]]:
+        return replace(super().offsets(topic), value={TopicPartition(topic.name, 0): OffsetRange(0, 3)})
 
     def rehearse(self, group_id: str, target: Target | None) -> Any:
         return self.cluster.state, {PLACE: 1}, {} if target is None else {PLACE: 0}
@@ -279,6 +292,31 @@ def test_a_record_without_value_deletes_its_key(site: Site) -> None:
     form = {"token": site.token("/"), "key": "k", "is_null": "1", "confirm": EVIL}
     assert site.post(f"{TOPIC_ADDRESS}/produce", **form).status_code == 200
     assert site.cluster.written == [(EVIL, None, b"k", None)]
+
+
+@pytest.mark.parametrize("name", [CHANGES_TOPIC, "_audit", "__consumer_offsets"])
+def test_nobody_writes_by_hand_to_topics_of_pylog_itself(site: Site, name: str) -> None:
+    Changing.topic = name
+    try:
+        form = {"token": site.token("/"), "value": "x", "confirm": name}
+        answer = site.post(f"/topics/{name}/produce", **form)
+        assert (answer.status_code, "belongs to pylog itself" in answer.text) == (403, True)
+        assert site.client.get(f"/topics/{name}/produce").status_code == 403
+        assert "/produce" not in site.client.get(f"/topics/{name}").text
+    finally:
+        Changing.topic = EVIL
+    assert site.cluster.written == []
+    assert site.journal.lines == []
+
+
+def test_the_topic_of_the_journal_must_keep_its_lines() -> None:
+    kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    check_settings(kept)
+    for name, value in (("cleanup.policy", "compact"), ("retention.ms", "1000"), ("retention.bytes", "1")):
+        with pytest.raises(ConfigError, match=f"{name} must be .*, got {value}"):
+            check_settings(kept | {name: value})
+    with pytest.raises(ConfigError, match="got None"):
+        check_settings({})
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,11 @@ def disks(used: float = 0.5) -> dict[int, BrokerDisks]:
 
 
 def overview(
-    cluster: Reading[ClusterView], answering: set[int] | None = None, said: dict[int, BrokerDisks] | None = None
+    cluster: Reading[ClusterView],
+    answering: set[int] | None = None,
+    said: dict[int, BrokerDisks] | None = None,
+    *,
+    is_all: bool = True,
 ) -> Row:
     alive = {1, 2, 3} if answering is None else answering
     problems = screens.problems_of(cluster.value, alive, said or {}) if cluster.value else []
@@ -62,6 +66,7 @@ def overview(
         since,
         problems,
         {"verdict": "complete", "sentence": ""},
+        is_all=is_all,
     )
 
 
@@ -69,6 +74,15 @@ def test_a_healthy_cluster_is_one_sentence() -> None:
     found = overview(reading(view(WHOLE)))
     assert (found["verdict"], found["healthy"], found["unknown"]) == ("healthy", True, [])
     assert found["sentence"] == "Healthy: all 3 brokers answer, and the only partition is led and in sync."
+
+
+def test_somebody_who_need_not_see_all_topics_is_told_of_what_the_verdict_is() -> None:
+    assert overview(reading(view(WHOLE)), is_all=False)["sentence"] == (
+        "Healthy: all 3 brokers answer, and the only partition that you may see is led and in sync."
+    )
+    assert overview(reading(view(SHRUNK, OFFLINE)), is_all=False)["sentence"] == (
+        "1 of 2 partitions that you may see has no leader; 1 of 2 partitions that you may see is not in sync."
+    )
 
 
 def test_the_most_urgent_reason_comes_first() -> None:

@@ -1,11 +1,24 @@
 """Reading partitions of a topic that is written to, up to the ends that they had when reading began."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
+from pylog.client.connection import Connection
 from pylog.client.consumer import ConsumedRecord
+from pylog.console.changes import Target
 from pylog.console.records import SEARCH, Found, Left, collect, records_data, search_data
+from pylog.console.sources import (
+    MAX_READERS,
+    MAX_READERS_OF_PERSON,
+    MAX_TIMES,
+    ClusterSource,
+    Lags,
+    TooManyReaders,
+)
+from pylog.errors import Unreachable
 from pylog.model import TopicPartition
 
 
@@ -72,6 +85,77 @@ def test_a_page_of_records_ends_at_an_open_transaction() -> None:
         "Offsets 0 to 1: 2 records. Partition 0 cannot be read from offset 2 on: an open transaction begins there."
     )
     assert page["next_offset"] == 2
+
+
+class Slow(ClusterSource):
+    """Reads until it may end."""
+
+    reading = threading.Semaphore(0)
+    may_end = threading.Event()
+
+    def _batches(self, topic: str, spans: object, left: object) -> Iterator[Sequence[ConsumedRecord]]:
+        self.reading.release()
+        assert self.may_end.wait(60.0)
+        return iter([])
+
+
+def test_one_person_s_searches_leave_places_for_others() -> None:
+    bob, alice = (Slow(Connection(bootstrap="127.0.0.1:1"), Lags(None)) for _ in range(2))  # type: ignore[arg-type]
+    found: list[str] = []
+    refused = threading.Semaphore(0)
+
+    def search(source: Slow) -> None:
+        try:
+            found.append(source.read("t", {0: (0, 1)}, b"x").ended_by)
+        except TooManyReaders as error:
+            found.append(str(error))
+            refused.release()
+
+    threads = [threading.Thread(target=search, args=(bob,)) for _ in range(MAX_READERS)]
+    for one in threads:
+        one.start()
+    for _ in range(MAX_READERS_OF_PERSON):
+        assert Slow.reading.acquire(timeout=60.0)
+    for _ in range(MAX_READERS - MAX_READERS_OF_PERSON):
+        assert refused.acquire(timeout=60.0)
+    threads.append(threading.Thread(target=search, args=(alice,)))
+    threads[-1].start()
+    try:
+        assert Slow.reading.acquire(timeout=60.0), "alice reads although bob has taken all that he may"
+    finally:
+        Slow.may_end.set()
+        for one in threads:
+            one.join()
+    refusal = "you are reading other pages of records; try again when one has come"
+    assert sorted(found) == ["end"] * (MAX_READERS_OF_PERSON + 1) + [refusal] * (MAX_READERS - MAX_READERS_OF_PERSON)
+
+
+class Asked(ClusterSource):
+    """Counts what is asked."""
+
+    asked = 0
+
+    def _when_known(self) -> Any:
+        return self
+
+    def rehearse(self, group_id: str, target: Target | None) -> Any:
+        Asked.asked += 1
+        self._take_time()
+        return "Empty", {}, {}
+
+
+def test_offsets_by_time_are_asked_so_often_in_a_minute_and_an_answer_is_kept() -> None:
+    bob, alice = (Asked(Connection(bootstrap="127.0.0.1:1"), Lags(None)) for _ in range(2))  # type: ignore[arg-type]
+    for _ in range(3):
+        bob.rehearsal("g", Target("time", 0))
+    assert Asked.asked == 1
+    for number in range(1, MAX_TIMES):
+        bob.rehearsal("g", Target("time", number))
+    with pytest.raises(Unreachable, match="by time 20 times within a minute"):
+        bob.rehearsal("g", Target("time", MAX_TIMES))
+    with pytest.raises(Unreachable, match="by time 20 times within a minute"):
+        bob.offset_at(TopicPartition("t", 0), 5)
+    alice.rehearsal("g", Target("time", 0))
 
 
 def test_of_several_open_transactions_the_first_is_named() -> None:

@@ -2,7 +2,7 @@
 
 from pylog.client.consumer import ConsumedRecord
 from pylog.console.records import TAIL_PARTITIONS, TAIL_RECORDS, Found, tail_data, tail_spans
-from pylog.console.tails import EVERY_S, IDLE_S, MAX_TAILS, TAIL_S, Standing, Tails
+from pylog.console.tails import EVERY_S, IDLE_S, MAX_TAILS, MAX_TAILS_OF_PERSON, TAIL_S, Standing, Tails
 
 
 def record(partition: int, offset: int, timestamp_ms: int = 0) -> ConsumedRecord:
@@ -12,18 +12,29 @@ def record(partition: int, offset: int, timestamp_ms: int = 0) -> ConsumedRecord
 def test_a_tail_ends_after_its_time_even_if_somebody_still_asks() -> None:
     tails, now_s = Tails(), 0.0
     while now_s < TAIL_S:
-        assert tails.look("a", now_s) is Standing.GOES_ON
+        assert tails.look("", "a", now_s) is Standing.GOES_ON
         now_s += EVERY_S
-    assert tails.look("a", now_s) is Standing.ENDED
+    assert tails.look("", "a", now_s) is Standing.ENDED
 
 
 def test_one_more_than_there_may_be_is_refused_until_another_has_ended() -> None:
     tails = Tails()
     for number in range(MAX_TAILS):
-        assert tails.look(str(number), 0.0) is Standing.GOES_ON
-    assert tails.look("more", 1.0) is Standing.TOO_MANY
-    assert tails.look("0", IDLE_S - 1) is Standing.GOES_ON
-    assert tails.look("more", IDLE_S) is Standing.GOES_ON
+        assert tails.look("", str(number), 0.0) is Standing.GOES_ON
+    assert tails.look("", "more", 1.0) is Standing.TOO_MANY
+    assert tails.look("", "0", IDLE_S - 1) is Standing.GOES_ON
+    assert tails.look("", "more", IDLE_S) is Standing.GOES_ON
+
+
+def test_one_person_leaves_places_for_others() -> None:
+    tails = Tails()
+    for number in range(MAX_TAILS_OF_PERSON):
+        assert tails.look("bob", str(number), 0.0) is Standing.GOES_ON
+    for number in range(9):
+        assert tails.look("bob", f"more {number}", 1.0) is Standing.TOO_MANY_OF_PERSON
+    assert tails.look("alice", "0", 1.0) is Standing.GOES_ON
+    assert tails.look("bob", "0", 2.0) is Standing.GOES_ON
+    assert tails.look("bob", "more", IDLE_S + 1) is Standing.GOES_ON
 
 
 def test_a_look_reads_the_latest_of_each_partition() -> None:

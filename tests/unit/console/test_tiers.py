@@ -7,9 +7,11 @@ import pytest
 from pylog.audit.reports import Tier
 from pylog.client.admin.cluster import OffsetRange
 from pylog.client.connection import Connection
+from pylog.client.consumer import ConsumedRecord
 from pylog.console.counts import Look, complete_of
 from pylog.console.pipeline import COMMITS, LakeFacts, MirrorFacts, Pipeline
 from pylog.console.readings import Reading
+from pylog.console.records import Found
 from pylog.console.tiers import lake, mirror, went
 from pylog.ingest.lake import Lake, path_of
 from pylog.ingest.status import Status, StatusFiles, Stop
@@ -147,8 +149,13 @@ def test_the_newest_commits_alone_are_read(tmp_path: Path) -> None:
     assert [body["number"] for body, _ in Lake.open(tmp_path).recent(COMMITS)] == [5, 4, 3, 2, 1]
 
 
+def holding(*offsets: int, timestamp_ms: int = 125_000) -> Found:
+    """What reading brings of a log that holds these offsets."""
+    return Found({}, [ConsumedRecord("clicks", 0, one, timestamp_ms, None, b"x", []) for one in offsets])
+
+
 def steps(offset: int, held: OffsetRange | None, root: Path, topic_id: str = "id-1") -> dict[str, tuple[str, str]]:
-    model = went(PLACE, offset, held, None, Reading(topic_id, 1), facts(root), WINDOW_MS)
+    model = went(PLACE, offset, held, holding(offset), Reading(topic_id, 1), facts(root), WINDOW_MS)
     return {row["step"]: (row["state"], row["words"]) for row in model["steps"]}
 
 
@@ -156,7 +163,7 @@ def test_a_record_names_the_commit_that_took_it_in(tmp_path: Path) -> None:
     for end in (10, 20, 30):
         commit(tmp_path, end)
     found = steps(15, OffsetRange(0, 40), tmp_path)
-    assert found["Log"] == ("there", "Held: 24 records were written after it.")
+    assert found["Log"] == ("there", "Held: 24 offsets were written after it.")
     assert found["Lake"][0] == "there"
     assert found["Lake"][1].startswith("Loaded with commit 2 at ")
     assert found["Lake"][1].endswith("Its files of the topic: " + path_of("clicks", 500_000, "20.parquet") + ".")
@@ -184,9 +191,24 @@ def test_a_lake_of_another_cluster_does_not_know_this_one_s_offsets(tmp_path: Pa
 
 
 def test_the_window_of_a_record_is_that_of_its_time() -> None:
-    model = went(PLACE, 1, OffsetRange(0, 9), 125_000, Reading("id", 1), None, WINDOW_MS)
-    assert model["window"] == "1970-01-01T00:02:00Z"
+    model = went(PLACE, 1, OffsetRange(0, 9), holding(1), Reading("id", 1), None, WINDOW_MS)
+    assert (model["window"], model["timestamp_ms"]) == ("1970-01-01T00:02:00Z", 125_000)
     assert [row["step"] for row in model["steps"]] == ["Log"]
+
+
+@pytest.mark.parametrize(
+    ("read", "state", "words"),
+    [
+        (holding(1, timestamp_ms=-1), "there", "Held: 7 offsets were written after it."),
+        (holding(), "gone", "No record is there: compaction deleted it, its transaction was aborted, or"),
+        (Found({}, open_at={0: 1}), "waiting", "Not committed yet: an open transaction begins at offset 1."),
+        (None, "unknown", "Whether compaction has deleted the record, only reading it tells."),
+    ],
+)
+def test_an_offset_that_is_kept_may_hold_no_record(read: Found | None, state: str, words: str) -> None:
+    model = went(PLACE, 1, OffsetRange(0, 9), read, Reading("id", 1), None, WINDOW_MS)
+    assert (model["steps"][0]["state"], model["window"]) == (state, None)
+    assert words in model["steps"][0]["words"]
 
 
 def test_mirrors_of_two_clusters_are_asked_apart() -> None:
