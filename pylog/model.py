@@ -1,6 +1,7 @@
 """The nouns that every part shares."""
 
 import ipaddress
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -25,6 +26,9 @@ An id belongs to one of as many partitions as it was made with."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", TRANSACTIONS_TOPIC})
 """Topics that brokers write themselves; clients may read but not write them."""
+
+OWN_TOPICS = re.compile(r"__.*|_audit|_schemas|_pylog_canary|_console_changes|pylog\.(?:offsets|groups|parked)\..*")
+"""Topics that brokers and programs of pylog keep for themselves: no pattern means them; they can be read by name."""
 
 MAX_TOPIC_NAME_LENGTH = 249
 """A directory name is ``<topic>-<partition>`` and file systems stop at 255 bytes (Kafka's own limit)."""

@@ -25,7 +25,7 @@ from pylog.daemon.notices import Notices
 from pylog.daemon.stop import Stop
 from pylog.errors import ApiError, OffsetOutOfRange, Unreachable
 from pylog.metrics import Metrics
-from pylog.model import Offset, TopicPartition
+from pylog.model import OWN_TOPICS, Offset, TopicPartition
 
 if TYPE_CHECKING:
     from pylog.security.server_tls import TlsConfig
@@ -34,7 +34,6 @@ _READ_S = 0.2
 _ASK_S = 1.0
 _RETRY_S = 2.0
 _TELL_S = 30.0
-_NEVER = re.compile(r"__.*|_audit|pylog\.offsets\..*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +240,7 @@ def _is_chosen(name: str, config: CounterConfig) -> bool:
     return (
         any(re.fullmatch(pattern, name) for pattern in config.topics)
         and not any(re.fullmatch(pattern, name) for pattern in config.exclude)
-        and not _NEVER.fullmatch(name)
+        and not OWN_TOPICS.fullmatch(name)
     )
 
 

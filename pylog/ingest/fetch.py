@@ -12,7 +12,7 @@ from pylog.errors import ApiError, CorruptRecords, ErrorCode, OffsetOutOfRange, 
 from pylog.ingest.decode import decode, whole_batches
 from pylog.ingest.options import StartingOffsets
 from pylog.ingest.plan import DataLoss, Position, Range, lost, made_again
-from pylog.model import IsolationLevel, Offset, TopicPartition
+from pylog.model import OWN_TOPICS, IsolationLevel, Offset, TopicPartition
 from pylog.wire import records
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pylog.wire.markers import without_aborted
@@ -69,16 +69,12 @@ def positions(client: RawClient, topics: Topics, timestamp: int) -> Position:
 
     Args:
         client: to ask.
-        topics: which; of a pattern's topics, the brokers' own (``__…``) are left out.
+        topics: which; of a pattern's topics, `OWN_TOPICS` are left out.
         timestamp: EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, or milliseconds since 1970 for the first record of that time or
             later; where none is that late, the position is the end.
     """
     if isinstance(topics, re.Pattern):
-        found = {
-            name: topic
-            for name, topic in client.topics().items()
-            if topics.fullmatch(name) and not name.startswith("__")
-        }
+        found = {name: topic for name, topic in client.topics().items() if is_meant(name, topics)}
         failed: dict[TopicPartition, ApiError] = {}
         unreadable: dict[str, PylogError] = {}
         position = _positions_of(client, found, timestamp, failed)
@@ -90,8 +86,13 @@ def positions(client: RawClient, topics: Topics, timestamp: int) -> Position:
 
 
 def names_of(client: RawClient, pattern: re.Pattern[str]) -> list[str]:
-    """Return the topics there are now whose whole name *pattern* matches; the brokers' own (``__…``) never."""
-    return [name for name in client.topics() if pattern.fullmatch(name) and not name.startswith("__")]
+    """Return the topics there are now whose whole name *pattern* matches; `OWN_TOPICS` never."""
+    return [name for name in client.topics() if is_meant(name, pattern)]
+
+
+def is_meant(name: str, pattern: re.Pattern[str]) -> bool:
+    """Return whether *pattern* stands for the topic *name*."""
+    return pattern.fullmatch(name) is not None and not OWN_TOPICS.fullmatch(name)
 
 
 def positions_of_present(

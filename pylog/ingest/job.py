@@ -31,7 +31,7 @@ from pylog.faults import code_of
 from pylog.ingest import landing, plan
 from pylog.ingest.checkpoint import Checkpoint
 from pylog.ingest.event_time import EventTimes
-from pylog.ingest.fetch import deleted, epoch_ends, names_of, positions_of_present, with_read_uncommitted
+from pylog.ingest.fetch import deleted, epoch_ends, is_meant, names_of, positions_of_present, with_read_uncommitted
 from pylog.ingest.lake import COMMITS_KEPT_S, Kind, Lake, State
 from pylog.ingest.landing import Landed, Landing, report
 from pylog.ingest.plan import Load, Position, PositionError, Range
@@ -224,7 +224,7 @@ class Loader:
             known = Lake(config.lake).state().position.topic_ids.keys()
         names = set(config.topics)
         if config.topic_pattern is not None:
-            names = {name for name in {*known, *self._seen} if config.topic_pattern.fullmatch(name)}
+            names = {name for name in {*known, *self._seen} if is_meant(name, config.topic_pattern)}
             names |= set(names_of(self._client, config.topic_pattern))
         latest = positions_of_present(self._client, names, LATEST_TIMESTAMP, self.stopped)
         gone = names - latest.topic_ids.keys() - self.stopped.keys()
@@ -432,7 +432,8 @@ def parse(arguments: Sequence[str] | None = None) -> JobConfig:
     which.add_argument("--topics", default=(), metavar="NAME[,...]", type=_names)
     which.add_argument(
         "--topic-pattern", type=_pattern, metavar="REGEX",
-        help="all topics whose whole name it matches, also those that come up later; the brokers' own (__…) never",
+        help="all topics whose whole name it matches, also those that come up later; pylog's own (__…, _audit, "
+        "_schemas, …) never",
     )  # fmt: skip
     parser.add_argument("--lake", required=True, type=Path, metavar="DIR")
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="belongs to this lake alone")

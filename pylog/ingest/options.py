@@ -63,7 +63,7 @@ class SourceOptions:
         bootstrap: ``host:port``, several separated by commas.
         topics: names, in order; empty when a pattern is given.
         topic_pattern: regular expression that the whole name of a topic must match; topics that come up while a stream
-            runs are read too, the brokers' own (``__…``) never.
+            runs are read too, `OWN_TOPICS` never.
         starting: where a first run begins.
         ending: where a batch query ends; a stream has no end.
         include_headers: adds the column ``headers``.

@@ -9,6 +9,7 @@ Source: pyspark.sql.datasource, Spark 4.2 and later (admission control, Availabl
 
 # ruff: noqa: N802  the methods' names are Spark's
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ from pylog.ingest.fetch import (
 from pylog.ingest.filters import Wanted, wanted_by
 from pylog.ingest.options import DECODE_ERROR, DECODED, Mode, SourceOptions, parse_options, parse_sink_options
 from pylog.ingest.plan import Position, Range
-from pylog.model import IsolationLevel, Offset, TopicPartition
+from pylog.model import OWN_TOPICS, IsolationLevel, Offset, TopicPartition
 from pylog.wire.api.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 # What reads Avro, and what writes, is imported where it is asked for: Spark starts seven processes for one query, and
@@ -332,7 +333,7 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends."""
-        begin = Position.from_json(start)
+        begin = self._position(start)
         if self._is_idle(begin) and self._clock() - self._looked_s < _IDLE_S:
             return start
         latest = self._latest()
@@ -370,9 +371,17 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskShare]:
         """Return the tasks between two positions, which may come from a run before partitions were added."""
         log_starts = self._log_starts()
-        until = Position.from_json(end)
-        ranges = plan.ranges_between(Position.from_json(start), until, log_starts)
+        until = self._position(end)
+        ranges = plan.ranges_between(self._position(start), until, log_starts)
         return self._tasks(ranges, log_starts, until.topic_ids)
+
+    def _position(self, body: dict[str, Any]) -> Position:
+        """Return a position as Spark keeps it, without topics that a pattern meant in an earlier release."""
+        found = Position.from_json(body)
+        topics = self._topics
+        if not isinstance(topics, re.Pattern):
+            return found
+        return found.without([name for name in found.topic_ids if OWN_TOPICS.fullmatch(name)])
 
     def _latest(self) -> Position:
         self._seen = positions(self._client, self._topics, LATEST_TIMESTAMP)

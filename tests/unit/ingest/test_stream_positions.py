@@ -49,6 +49,17 @@ def reader_of(brokers: Brokers, **more: str) -> PylogStreamReader:
     return found
 
 
+def test_a_stream_goes_on_without_topics_that_its_pattern_meant_in_an_earlier_release() -> None:
+    audit = TopicPartition("_audit", 0)
+    brokers = Brokers({ONE: 10, audit: 5})
+    reader = reader_of(brokers)
+    ids = {topic: str(UUID(int=7)) for topic in ("one", "_audit")}
+    start, end = Position({ONE: 8, audit: 3}, ids).to_json(), Position({ONE: 9, audit: 4}, ids).to_json()
+    assert Position.from_json(reader.latestOffset(start, ReadAllAvailable())).offsets == {ONE: 10}
+    [task] = reader.partitions(start, end)
+    assert [r.partition for r in task.ranges] == [ONE]
+
+
 @pytest.mark.parametrize("is_available_now", [False, True])
 def test_a_topic_that_a_broker_has_not_heard_of_is_not_read_once_more(is_available_now: bool) -> None:
     brokers = Brokers({ONE: 10, OTHER: 20})
