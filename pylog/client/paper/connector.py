@@ -19,7 +19,7 @@ from enum import Enum, StrEnum
 from types import TracebackType
 from typing import Any, Self
 
-from pylog.client.admin.cluster import Admin
+from pylog.client.admin.cluster import Admin, OffsetRange
 from pylog.client.admin.groups import GroupAdmin
 from pylog.client.connection import Connection, as_connection
 from pylog.client.message import ReceivedMessage
@@ -38,7 +38,7 @@ from pylog.client.paper.registries import (
 from pylog.client.paper.stream import MessageStream
 from pylog.client.paper.transport import FetchByAssignment, OnGap, Start, log_gap
 from pylog.cluster import znodes
-from pylog.errors import ConfigError, PylogError
+from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
 from pylog.model import Offset, TopicPartition
 from pylog.store.base import NodeExists, SessionState, Store, StoreError, WatchEvent
 from pylog.store.zookeeper import ZooKeeperStore
@@ -364,6 +364,9 @@ class ConsumerConnector:
             self._watch_out_for(conflict.path)
         except PylogError as error:  # ZooKeeper or the brokers are away, or know a new topic only by half yet
             _logger.warning("rebalance failed id=%s reason=%s", self._id, error)
+            if isinstance(error, ApiError) and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                for stream in self._streams.values():
+                    stream.report(error)  # nobody else would say why no message comes
             self._plan_retry()
         else:
             self._failed_attempts = 0
@@ -457,13 +460,29 @@ class ConsumerConnector:
             )
 
     def _start_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
-        # A client of some age does not know partitions that were added meanwhile.
-        held = Admin(self._cluster).offsets(partitions)
+        held = self._held(partitions)
         return {one: held[one].end if self._start == Start.LARGEST else held[one].start for one in partitions}
 
     def _log_starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
-        held = Admin(self._cluster).offsets(partitions)
+        held = self._held(partitions)
         return {one: held[one].start for one in partitions}
+
+    def _held(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """Return the offsets of *partitions*.
+
+        Raises:
+            ApiError: TOPIC_AUTHORIZATION_FAILED among others; the user lacks a right.
+        """
+        # A client of some age does not know partitions that were added meanwhile.
+        admin = Admin(self._cluster)
+        try:
+            return admin.offsets(partitions)
+        except Unreachable:
+            raise
+        except PylogError:
+            for name in sorted({one.topic for one in partitions}):
+                admin.topic(name)  # says so if a right is missing; to librdkafka such topics have no leaders
+            raise
 
 
 def _unique_name() -> str:

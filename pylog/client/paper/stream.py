@@ -87,12 +87,14 @@ class MessageStream:
             self._set_batch(self._batch[len(self._batch) - self._left() :])
             self._changed.notify_all()
             while not self._is_closed and self._ended_by is None:
-                if self._is_held or self._changes_waiting:
+                if self._changes_waiting:
+                    self._changed.wait()
+                elif self._failures and (self._is_held or not self._batch):
+                    raise self._failures.pop(0)
+                elif self._is_held:
                     self._changed.wait()
                 elif self._batch:
                     return self._rest
-                elif self._failures:
-                    raise self._failures.pop(0)
                 elif self._ends:
                     self._take()
                 else:
@@ -224,6 +226,13 @@ class MessageStream:
         with self._changed:
             self._ended_by = failure
             self._changed.notify_all()
+
+    def report(self, failure: PylogError) -> None:
+        """Raise *failure* once where the application asks for a message, unless another one waits there already."""
+        with self._changed:
+            if not self._failures:
+                self._failures.append(failure)
+                self._changed.notify_all()
 
     def close(self) -> None:
         """End the iteration."""
