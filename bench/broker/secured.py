@@ -80,7 +80,7 @@ Ratios are geometric means over the rounds, in brackets their 95 % interval. Wha
 the medians of *tls* and *plain* when consuming. An idle connection has shaken hands and asked once for the versions.
 For logins the broker runs in the benchmark's own process, whose loop is asyncio's; a login is a connection, a request
 for the versions, and SCRAM with keys that the client has prepared. Callbacks are measured in CPU time of their thread.
-
+A load above the number of cores makes CPU times longer and the intervals wide.
 A batch of 50 messages from librdkafka comes as 57 records of TLS, since the library hands most messages to OpenSSL one
 by one. The broker reads each record by two system calls: Python cannot tell OpenSSL to read ahead. This is most of what
 TLS costs when producing; encryption is little of it. A producer that compresses its batches sends two records for each.
@@ -278,7 +278,8 @@ def main(arguments: Sequence[str]) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     found = [*figures(samples, message_bytes, options.idle, idle_mb)]
     for one in logged_in:
-        what = f"{one.rate:,.0f} logins a second over {one.protocol}: longest callback"
+        asked = f"{one.rate:,.0f} logins a second, asked for {LOGINS[one.protocol]:,.0f}"
+        what = f"{asked}, over {one.protocol}: longest callback"
         found.append(Figure(what=what, found=f"{one.longest_ms:.1f} ms", aimed_at="20 ms"))
         what = f"CPU of such a login over {one.protocol}"
         found.append(Figure(what=what, found=f"{one.cpu_ms:.2f} ms", aimed_at=""))
