@@ -286,7 +286,13 @@ SETTINGS: Mapping[str, Setting] = _table(
         12,
         _MAX_INT32,
     ),
-    Setting("log.retention.ms", Kind.LONG, 168 * _HOUR_MS, "Age at which a closed segment is deleted.", "retention.ms"),
+    Setting(
+        "log.retention.ms",
+        Kind.LONG,
+        168 * _HOUR_MS,
+        "Age of its newest record at which a segment is deleted.",
+        "retention.ms",
+    ),
     Setting("log.retention.bytes", Kind.LONG, -1, "Size above which the oldest segments go.", "retention.bytes"),
     Setting(
         "message.max.bytes", Kind.INT, 1_048_588, "Largest record batch accepted.", "max.message.bytes", 0, _MAX_INT32
