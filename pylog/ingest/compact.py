@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 from uuid import uuid4
 
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -64,19 +65,22 @@ def in_offset_order(records: DataFrame) -> DataFrame:
 def run(config: CompactConfig) -> tuple[int, int]:
     """Compact what is to be compacted, and delete what was replaced long enough ago.
 
+    Files that cannot be compacted are left as they are, and hold up no others.
+
     Returns:
         How many files went in and how many came out.
 
     Raises:
         Lost: another compaction was faster.
-        PylogError: the message says what is wrong and what to do.
+        PylogError: the message says what is wrong and what to do.  Where that is some files', the others are compacted.
     """
     lake = Lake.open(config.lake)
     closed_before_s = time.time() - config.lateness_s
     before = after = 0
     # What is loaded meanwhile waits for the next run: one that never ends would write late records' hours again and
     # again.
-    present = frozenset(lake.finish().files)
+    present = set(lake.finish().files)
+    failures: list[str] = []
     while True:
         state = lake.finish()
         lake.clean(state)
@@ -86,26 +90,52 @@ def run(config: CompactConfig) -> tuple[int, int]:
         files_left = [file for path, file in state.files.items() if path in present]
         sets = plan_compaction(files_left, closed_before_s, config.target_bytes)[:_MAX_SETS]
         if not sets:
+            if failures:
+                raise LakeError(f"compacted {before} files into {after}; left as they are: {'; '.join(failures)}")
             return before, after
-        files = _commit(lake, lake.begin(Kind.COMPACTION, state), sets, config)
-        before += sum(map(len, sets))
-        after += len(files)
+        done, failed = _commit(lake, lake.begin(Kind.COMPACTION, state), sets, config)
+        before += sum(len(one) for one, _ in done)
+        after += len(done)
+        for files, error in failed:
+            present -= {file.path for file in files}
+            failures.append(f"{len(files)} files of {files[0].group}: {error}")
 
 
-def _commit(lake: Lake, attempt: Attempt, sets: Sequence[Sequence[File]], config: CompactConfig) -> list[File]:
-    """Compact *sets* side by side, and commit what came of them."""
+_Set: TypeAlias = Sequence[File]
+
+
+def _commit(
+    lake: Lake, attempt: Attempt, sets: Sequence[_Set], config: CompactConfig
+) -> tuple[list[tuple[_Set, File]], list[tuple[_Set, PylogError]]]:
+    """Compact *sets* side by side, and commit what came of them; return that, and what failed.
+
+    Raises:
+        PylogError: Spark does not answer any more.
+    """
     spark = session(config.master, "pylog-compact")
+    done: list[tuple[_Set, File]] = []
+    failed: list[tuple[_Set, PylogError]] = []
     with ThreadPoolExecutor(_SIDE_BY_SIDE, "compact") as threads:
         jobs = [threads.submit(_compacted, spark, config.lake, attempt, one) for one in sets]
         try:
-            files = [job.result() for job in jobs]
-        except (Py4JError, PySparkException) as error:
+            for one, job in zip(sets, jobs, strict=True):
+                try:
+                    done.append((one, job.result()))
+                except (Py4JJavaError, PySparkException) as error:
+                    failed.append((one, error_of(str(error))))
+                except PylogError as error:
+                    failed.append((one, error))
+        except Py4JError as error:
             raise error_of(str(error)) from error
         finally:
             for job in jobs:
                 job.cancel()
-    lake.commit(attempt, files, replaces=[file.path for one in sets for file in one], more={})
-    return files
+    if done:
+        replaced = [file.path for one, _ in done for file in one]
+        lake.commit(attempt, [file for _, file in done], replaces=replaced, more={})
+    else:
+        lake.abandon(attempt)
+    return done, failed
 
 
 def _compacted(spark: SparkSession, root: Path, attempt: Attempt, files: Sequence[File]) -> File:

@@ -31,12 +31,13 @@ def keys(start: int, end: int) -> list[bytes]:
     return [b"%06d" % number for number in range(start, end)]
 
 
-def listed(lake: Path) -> list[tuple[bytes, int, int, object, object]]:
-    """Every record that counts, in the order of its file."""
+def listed(lake: Path, topic: str = "") -> list[tuple[bytes, int, int, object, object]]:
+    """Every record that counts, or of one topic, in the order of its file."""
     names = ("key", "partition", "offset", "timestamp", "headers")
     return [
         tuple(row[name] for name in names)
         for file in sorted(Lake.open(lake).visible().files.values(), key=lambda file: file.path)
+        if topic in ("", file.topic)
         for row in pq.read_table(lake / file.path).to_pylist()
     ]
 
@@ -66,6 +67,25 @@ def test_small_files_of_closed_hours_become_one(spark: SparkSession, topics: Top
     assert len(listed(lake)) == 44
     assert all((lake / path).exists() for path in Lake.open(lake).visible().files)
     assert not any((lake / path).exists() for path in files if "2024-10-04" in path)
+
+
+def test_files_that_cannot_be_compacted_hold_up_no_others(
+    spark: SparkSession, topics: Topics, config: MakeConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good = topics.create(), topics.create()
+    for start in (0, 10):
+        for topic in (bad, good):
+            topics.send(topic, keys(start, start + 10), timestamp_ms=HOUR)
+        job.run(config(bad, good))
+    lake = config(good).lake
+    damaged = lake / min(path for path in Lake.open(lake).visible().files if f"topic={bad}/" in path)
+    damaged.write_bytes(b"no Parquet")
+    assert compact.main(["--lake", str(lake)]) == 1
+    said = capsys.readouterr().err
+    assert f"compacted 2 files into 1; left as they are: 2 files of topic={bad}/date=2024-10-04/hour=00: " in said
+    files = Lake.open(lake).visible().files
+    assert [sum(f"topic={topic}/" in path for path in files) for topic in (bad, good)] == [2, 1]
+    assert sorted(row[0] for row in listed(lake, good)) == keys(0, 20)
 
 
 def test_a_load_and_a_compaction_at_once_both_end_well(
