@@ -242,6 +242,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
     names = reader.texts("names") if reader.has("names") else ()
     ledgers = tuple(map(_read_ledger, reader.sections("ledgers"))) if reader.has("ledgers") else ()
     prometheus, lake = reader.text("prometheus", "-"), reader.text("lake", "-")
+    datacenter = reader.text("datacenter", "-")
     if lake != "-" and not Path(lake).is_absolute():
         raise reader.fault("lake", f"must be an absolute path, got {lake}")
     window_ms = reader.integer("audit_window_ms", 1_000, 86_400_000, 60_000)
@@ -263,6 +264,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
             ledgers=ledgers,
             window_ms=window_ms,
             prometheus="" if prometheus == "-" else prometheus,
+            datacenter="" if datacenter == "-" else datacenter,
             lake=None if lake == "-" else Path(lake),
         )
     except ConfigError as error:

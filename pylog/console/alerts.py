@@ -1,21 +1,24 @@
-"""Alerts that fire: read from Prometheus, shown with what to do.
+"""Reads Prometheus: alerts that fire, shown with what to do, and the answers to the queries of `measures`.
 
     read_alerts("http://127.0.0.1:9090", 3.0) -> [Alert(name, state, severity, summary, labels, since_ms), ...]
+    read_samples("http://127.0.0.1:9090", QUERIES["health"], 3.0) -> [Sample(labels, value, at_s), ...]
 
-Prometheus's address stands in the console's file, and the one request is fixed: nothing of it comes from a browser.
-Source: Prometheus's HTTP API, ``GET /api/v1/alerts``.
+Prometheus's address stands in the console's file, and the requests are fixed: nothing of them comes from a browser.
+Source: Prometheus's HTTP API, ``GET /api/v1/alerts`` and ``GET /api/v1/query``.
 """
 
 import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from pylog.client.rows import Row
+from pylog.console.measures import Sample
 from pylog.console.readings import Reading
 from pylog.console.screens import missing, paged
 from pylog.errors import PylogError, Unreachable
@@ -24,6 +27,7 @@ from pylog.runbooks import RUNBOOKS
 MAX_BYTES = 8 << 20
 """Of Prometheus's answer: thousands of alerts."""
 
+_T = TypeVar("_T")
 _SEVERITIES = ("critical", "warning", "info")
 _OPEN_LABELS = frozenset(
     {"alertname", "severity", "topic", "partition", "group", "broker", "host", "datacenter", "instance", "job"}
@@ -64,10 +68,25 @@ def read_alerts(url: str, timeout_s: float) -> list[Alert]:
         Unreachable: it does not answer.
         BadAnswer: its answer cannot be read.
     """
+    return _read(url, "/api/v1/alerts", timeout_s, lambda data: [_alert(entry) for entry in data["alerts"]])
+
+
+def read_samples(url: str, query: str, timeout_s: float) -> list[Sample]:
+    """Ask Prometheus at *url* for the values of *query* now.
+
+    Raises:
+        Unreachable: it does not answer.
+        BadAnswer: its answer cannot be read.
+    """
+    path = f"/api/v1/query?{urlencode({'query': query})}"
+    return _read(url, path, timeout_s, lambda data: [_sample(entry) for entry in data["result"]])
+
+
+def _read(url: str, path: str, timeout_s: float, of: Callable[[Any], list[_T]]) -> list[_T]:
     # Straight to the address in the file: a proxy of the environment has no business between the two.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{url.rstrip('/')}/api/v1/alerts", timeout=timeout_s) as answer:
+        with opener.open(f"{url.rstrip('/')}{path}", timeout=timeout_s) as answer:
             body = answer.read(MAX_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
         said = f"status {error.code}" if isinstance(error, urllib.error.HTTPError) else _reason(error)
@@ -75,9 +94,14 @@ def read_alerts(url: str, timeout_s: float) -> list[Alert]:
     if len(body) > MAX_BYTES:
         raise BadAnswer(f"the answer of Prometheus at {url} has more than {MAX_BYTES} bytes")
     try:
-        return [_alert(entry) for entry in json.loads(body)["data"]["alerts"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return of(json.loads(body)["data"])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadAnswer(f"the answer of Prometheus at {url} cannot be read") from error
+
+
+def _sample(entry: Mapping[str, Any]) -> Sample:
+    at_s, value = entry["value"]
+    return Sample({str(name): str(one) for name, one in entry["metric"].items()}, float(value), float(at_s))
 
 
 def visible(

@@ -28,10 +28,11 @@ from pylog import __version__
 from pylog.client.connection import Connection
 from pylog.client.person import log_in
 from pylog.client.rows import Row
-from pylog.console.alerts import Alert, read_alerts
+from pylog.console.alerts import Alert, read_alerts, read_samples
 from pylog.console.changes import Journal
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts
+from pylog.console.measures import QUERIES, Sample, of_datacenter
 from pylog.console.pages import CHANGE_PAGES, PAGES, Action, Ask, Forbidden, NotFound, Page, Person, View
 from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
@@ -69,6 +70,9 @@ CHANGES_OF_USER = 30
 
 ALERTS_MS = 5_000
 """How long an answer of Prometheus counts, or that there was none."""
+
+MEASURES_MS = 10_000
+"""The same of a measurement, which Prometheus takes no more often."""
 
 ALERTS_TIMEOUT_S = 3.0
 
@@ -126,6 +130,9 @@ class Console:
         self._source_of = source_of
         self._check = check
         self._watched: Question[Sequence[Alert]] = Question(ALERTS_MS, clock_ms)
+        self._measured: Mapping[str, Question[Sequence[Sample]]] = {
+            name: Question(MEASURES_MS, clock_ms) for name in QUERIES
+        }
         self._pipeline = pipeline or Pipeline((config.cluster, *config.ledgers), config.lake, clock_ms)
         self._journal = Journal(config.cluster, clock_ms) if config.changes else None
         self._tails = Tails()
@@ -161,6 +168,15 @@ class Console:
     def _alerts(self) -> Reading[Sequence[Alert]] | None:
         url = self._config.prometheus
         return self._watched.read(lambda: read_alerts(url, ALERTS_TIMEOUT_S)) if url else None
+
+    def _samples(self, name: str) -> Reading[Sequence[Sample]] | None:
+        """Return the answer of Prometheus to one of `QUERIES`; None without a Prometheus."""
+        url, datacenter = self._config.prometheus, self._config.datacenter
+
+        def ask() -> Sequence[Sample]:
+            return of_datacenter(read_samples(url, QUERIES[name], ALERTS_TIMEOUT_S), datacenter)
+
+        return self._measured[name].read(ask) if url else None
 
     def _person(self, user: str, source: ClusterSource) -> Person:
         may_change = self._config.may_change(user)
@@ -227,6 +243,7 @@ class Console:
             dict(request.query_params),
             self._counts,
             self._alerts,
+            self._samples,
             self._pipeline,
             self._tails,
             person.deserialize,

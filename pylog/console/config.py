@@ -40,7 +40,8 @@ class ConsoleConfig:
         ledgers: other clusters whose `_audit` is compared with that of *cluster*.
         window_ms: length of the audit's windows.
         lake: directory of the lake that is shown; None for none.
-        prometheus: URL of the Prometheus whose alerts are shown; empty for none.
+        prometheus: URL of the Prometheus whose alerts and measurements are shown; empty for none.
+        datacenter: whose measurements are shown of all that Prometheus has; empty for all.
     """
 
     cluster: Connection
@@ -58,6 +59,7 @@ class ConsoleConfig:
     ledgers: tuple[Connection, ...] = ()
     window_ms: int = 60_000
     prometheus: str = ""
+    datacenter: str = ""
     lake: Path | None = None
 
     def __post_init__(self) -> None:

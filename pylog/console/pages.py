@@ -16,7 +16,7 @@ from pylog.audit.judge import Judgement
 from pylog.audit.render import moment
 from pylog.client.admin.cluster import ClusterView, TopicView
 from pylog.client.rows import Row
-from pylog.console import completeness, rights, screens, tiers
+from pylog.console import completeness, measures, rights, screens, tiers
 from pylog.console.alerts import Alert, alerts_data, runbook_data, visible
 from pylog.console.changes import (
     CHANGES_TOPIC,
@@ -31,6 +31,7 @@ from pylog.console.changes import (
 from pylog.console.completeness import Span
 from pylog.console.config import PRODUCE, RESET_OFFSETS
 from pylog.console.counts import Counts, Look
+from pylog.console.measures import Sample
 from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
 from pylog.console.records import (
@@ -140,6 +141,7 @@ class Ask:
         query: the last value of each name.
         counts: what the audit counted.
         alerts: reads Prometheus's alerts; its answer is None without a Prometheus.
+        samples: reads what it measured, by the name of one of `measures.QUERIES`; the same.
         pipeline: mirrors and the lake.
         tails: those that are followed.
         deserialize: for values in Avro; None without a registry.
@@ -150,6 +152,7 @@ class Ask:
     query: Mapping[str, str]
     counts: Counts
     alerts: Callable[[], Reading[Sequence[Alert]] | None]
+    samples: Callable[[str], Reading[Sequence[Sample]] | None]
     pipeline: Pipeline
     tails: Tails
     deserialize: Deserialize | None = None
@@ -224,6 +227,8 @@ def overview(ask: Ask) -> Page:
         latest,
         is_all=not ask.person.user,
     )
+    model["clients"] = measures.health(ask.samples("health"), model["brokers"])
+    model["unknown"] += model["clients"].pop("unknown")
     return Page("overview", "Overview", model, command("cluster", "health"))
 
 
@@ -692,7 +697,10 @@ def changes(ask: Ask) -> Page:
                 rows = changes_data(record.value for record in read.records)
             except PylogError as error:
                 unknown.append({"what": "changes", "reason": reason_of(error), "since_ms": None, "shown_from_ms": None})
-    model: Row = {"is_kept": known is not None, "topic": CHANGES_TOPIC, "changes": rows, "unknown": unknown}
+    moves = source.moves()
+    model: Row = {"is_kept": known is not None, "topic": CHANGES_TOPIC, "changes": rows}
+    model |= screens.moves(moves, source.disks(), view.value.topics if view.value else {})
+    model["unknown"] = unknown + screens.missing(reassignments=moves)
     return Page("changes", "Changes", model, command("consume", CHANGES_TOPIC, "--from", f"-{LATEST_COUNT}", "-e"))
 
 
@@ -700,7 +708,18 @@ def brokers(ask: Ask) -> Page:
     """Return brokers and disks."""
     source = ask.person.source
     model = screens.brokers(source.view(), source.answering(), source.disks())
+    model["latency"] = measures.latency(ask.samples("latency"), [one["id"] for one in model["brokers"]])
+    model["unknown"] += model["latency"].pop("unknown")
     return Page("brokers", "Brokers", model, command("cluster", "info", "--format", "wide"))
+
+
+def streams(ask: Ask) -> Page:
+    """Return the queries that run on and on."""
+    if not _sees_operations(ask):
+        raise Forbidden("which queries run on is shown to those who may describe the cluster")
+    return Page(
+        "streams", "Streams", measures.streams(ask.samples("streams")), command("explain", "PylogStreamSilent")
+    )
 
 
 def _visible_alerts(ask: Ask) -> tuple[Reading[Sequence[Alert]] | None, int]:
@@ -762,6 +781,7 @@ PAGES: tuple[tuple[str, View], ...] = (
     ("/transactions/hanging", hanging),
     ("/transaction", transaction),
     ("/brokers", brokers),
+    ("/streams", streams),
     ("/rules", rules),
     ("/alerts", alerts),
     ("/alerts/{alert}", runbook),

@@ -388,6 +388,36 @@ def _dir_row(broker: NodeAddress, one: Any) -> Row:  # noqa: ANN401  # a LogDir
     }
 
 
+def moves(
+    reading: Reading[dict[TopicPartition, Reassignment]],
+    disks: Reading[dict[int, BrokerDisks]],
+    topics: Mapping[str, TopicView],
+) -> Row:
+    """Return the partitions of *topics* that are being moved, and how far each new replica is.
+
+    Args:
+        reading: all that is on the move.
+        disks: what the brokers said of their disks.
+        topics: those that the person may see.
+    """
+    sizes = _replica_sizes(disks.value or {})
+    shown = {place: one for place, one in sorted((reading.value or {}).items()) if place.topic in topics}
+    rows: list[Row] = []
+    for place, one in list(shown.items())[:MAX_PROBLEMS]:
+        leader = next((p.leader for p in topics[place.topic].partitions if p.partition == place.partition), None)
+        rows.append(
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "target": list(one.target),
+                "removing": list(one.removing),
+                "size_bytes": sizes.get((place, leader)) if leader is not None else None,
+                "adding": [{"broker": broker, "size_bytes": sizes.get((place, broker))} for broker in one.adding],
+            }
+        )
+    return {"moves": rows, "move_count": len(shown)}
+
+
 def topic_of(view: Reading[ClusterView], name: str) -> TopicView:
     """Return a topic that the person may see.
 

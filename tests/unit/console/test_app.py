@@ -88,7 +88,9 @@ class Planted(ClusterSource):
         return known({1: BrokerDisks((one,)), 2: BrokerDisks(error=Unreachable(EVIL))})
 
     def moves(self) -> Reading[dict[TopicPartition, Reassignment]]:
-        return known({})
+        return known(
+            {PLACE: Reassignment((1, 2), (2,), (1,)), TopicPartition("hidden", 0): Reassignment((1,), (1,), ())}
+        )
 
     def settings(self, topic: str) -> Reading[list[Setting]]:
         return known([Setting(EVIL, EVIL, "topic", False), Setting("s", None, "default", False)])
@@ -218,9 +220,14 @@ class PlantedPipeline(Pipeline):
 
 
 class Prometheus(http.server.BaseHTTPRequestHandler):
-    """Answers with one alert whose words are markup."""
+    """Answers with an alert and a sample whose words are markup."""
 
     def do_GET(self) -> None:
+        if self.path.startswith("/api/v1/query?"):
+            sample = {"metric": {"__name__": "pylog_stream_batch", "query": EVIL, "api": EVIL, "broker": "1"},
+                      "value": [1_000, "1"]}  # fmt: skip
+            self._answer({"result": [sample]})
+            return
         assert self.path == "/api/v1/alerts"
         alert = {
             "labels": {"alertname": EVIL, "severity": "critical", EVIL: EVIL},
@@ -230,7 +237,10 @@ class Prometheus(http.server.BaseHTTPRequestHandler):
             "value": "1e+00",
         }
         known = alert | {"labels": {"alertname": "PylogBrokerDown", "host": EVIL}}
-        body = json.dumps({"status": "success", "data": {"alerts": [alert, known]}}).encode()
+        self._answer({"alerts": [alert, known]})
+
+    def _answer(self, data: Mapping[str, object]) -> None:
+        body = json.dumps({"status": "success", "data": data}).encode()
         self.send_response(200)
         self.end_headers()
         self.wfile.write(body)
@@ -467,6 +477,16 @@ def test_a_search_needs_the_right_to_payloads() -> None:
         address = partition_address().removesuffix("/0")
         assert client.get(address + "/search?q=a").status_code == 403
         assert "/search" not in client.get(address).text
+
+
+def test_partitions_on_the_move_are_shown_to_who_may_see_their_topic(open_client: TestClient) -> None:
+    page = open_client.get("/api/changes").json()
+    assert page["move_count"] == 1
+    assert page["moves"] == [
+        {"topic": EVIL, "partition": 0, "target": [2], "removing": [1], "size_bytes": 5,
+         "adding": [{"broker": 2, "size_bytes": None}]}
+    ]  # fmt: skip
+    assert "Reassignments under way" in open_client.get("/changes").text
 
 
 def test_a_prometheus_that_is_away_is_no_quiet_cluster() -> None:
