@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pylog.audit.counter import CounterConfig
     from pylog.client.connection import Connection
     from pylog.console.config import ConsoleConfig
+    from pylog.console.masks import Mask
     from pylog.ingest.stream.config import Input, StreamConfig
     from pylog.mirror.config import Cluster, MirrorConfig
     from pylog.probe.config import ProbeConfig
@@ -218,6 +219,17 @@ def load_probe_config(path: Path) -> "ProbeConfig":
     return config
 
 
+def _read_mask(reader: "_Section") -> "Mask":
+    from pylog.console.masks import PARTS, Mask
+
+    topic, part = reader.text("topic"), reader.text("part", "value")
+    if part not in PARTS:
+        raise reader.fault("part", f"must be one of {', '.join(PARTS)}, got {part}")
+    field = reader.text("field") if reader.has("field") else ""
+    reader.finish()
+    return Mask(topic=topic, part=part, field=field)
+
+
 def load_console_config(path: Path) -> "ConsoleConfig":
     """Read the file of a console.
 
@@ -236,6 +248,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
     listen = _split_address(reader.text("listen", "127.0.0.1:8085"), reader, "listen")
     mechanism = reader.text("login_mechanism", "SCRAM-SHA-256")
     payloads = reader.texts("read_payloads") if reader.has("read_payloads") else ()
+    masks = tuple(map(_read_mask, reader.sections("masks"))) if reader.has("masks") else ()
     changes = reader.texts("changes") if reader.has("changes") else ()
     changers = reader.texts("changers") if reader.has("changers") else ()
     url, registries = reader.text("public_url", "-"), reader.texts("registry") if reader.has("registry") else ()
@@ -254,6 +267,7 @@ def load_console_config(path: Path) -> "ConsoleConfig":
             has_login=login == "scram",
             mechanism=mechanism,
             read_payloads=payloads,
+            masks=masks,
             changes=changes,
             changers=changers,
             certificate=None if certificate == "-" else Path(certificate),

@@ -247,6 +247,7 @@ class Console:
             self._pipeline,
             self._tails,
             person.deserialize,
+            self._config.masks,
         )
 
     def _who(self, request: Request) -> Person | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pylog.client.connection import Connection
+from pylog.console.masks import Mask
 from pylog.errors import ConfigError
 from pylog.security.scram import SCRAM_MECHANISMS
 
@@ -30,6 +31,7 @@ class ConsoleConfig:
         has_login: whether people log in with users of the cluster; else everybody is the console's own user.
         mechanism: of SCRAM, by which people log in.
         read_payloads: users who may read keys and values; `EVERYBODY` for all.  The cluster's ACLs hold beside it.
+        masks: what of records nobody sees.
         changes: what may be changed from the console; nothing if empty.
         changers: users who may do so; `EVERYBODY` for all.  The cluster's ACLs hold beside it.
         certificate: PEM file with the certificate chain of the console itself; None for plain HTTP.
@@ -49,6 +51,7 @@ class ConsoleConfig:
     has_login: bool = False
     mechanism: str = "SCRAM-SHA-256"
     read_payloads: tuple[str, ...] = ()
+    masks: tuple[Mask, ...] = ()
     changes: tuple[str, ...] = ()
     changers: tuple[str, ...] = ()
     certificate: Path | None = None

@@ -31,6 +31,7 @@ from pylog.console.changes import (
 from pylog.console.completeness import Span
 from pylog.console.config import PRODUCE, RESET_OFFSETS
 from pylog.console.counts import Counts, Look
+from pylog.console.masks import Hide, Mask, hide_of
 from pylog.console.measures import Sample
 from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
@@ -145,6 +146,7 @@ class Ask:
         pipeline: mirrors and the lake.
         tails: those that are followed.
         deserialize: for values in Avro; None without a registry.
+        masks: what of records nobody sees.
     """
 
     person: Person
@@ -156,6 +158,11 @@ class Ask:
     pipeline: Pipeline
     tails: Tails
     deserialize: Deserialize | None = None
+    masks: Sequence[Mask] = ()
+
+    def hide(self, topic: str) -> Hide | None:
+        """Return what hides the masked parts of records of *topic*; None if nothing is masked there."""
+        return hide_of(self.masks, topic, self.deserialize)
 
     def text(self, name: str) -> str:
         """Return a value of the query; empty if it is missing.
@@ -385,7 +392,8 @@ def records(ask: Ask) -> Page:
     elif offset is None:
         offset = start if query else end - LATEST_COUNT
     begin: Offset = min(max(offset, start), end)
-    read = source.read(name, {number: (begin, end)}, query.encode(), SEARCH if query else BROWSE)
+    budget = SEARCH if query else BROWSE
+    read = source.read(name, {number: (begin, end)}, query.encode(), budget, ask.hide(name))
     model = {"topic": name, "partition": number} | records_data(read, begin, (start, end), query, ask.deserialize)
     model["time"] = at
     model["unknown"] = screens.missing(offsets=held)
@@ -415,7 +423,9 @@ def search(ask: Ask) -> Page:
     leaderless = [one.partition for one in topic_view.partitions if not one.has_leader]
     model: dict[str, Any] = {"topic": name, "time": at, "query": query, "sentence": "", "records": [], "next": None}
     if query:
-        model |= search_data(source.read(name, spans, query.encode()), spans, query, ask.deserialize)
+        model |= search_data(
+            source.read(name, spans, query.encode(), SEARCH, ask.hide(name)), spans, query, ask.deserialize
+        )
     model["unknown"] = screens.missing(offsets=held) + [
         {"what": f"partition {one}", "reason": "it has no leader, so nobody can read it", "since_ms": None,
          "shown_from_ms": None}
@@ -447,7 +457,7 @@ def tail(ask: Ask) -> Page:
     unknown = screens.missing(offsets=held)
     found = Found({})
     try:
-        found = source.read(name, spans, b"", TAIL)
+        found = source.read(name, spans, b"", TAIL, ask.hide(name))
     except PylogError as error:
         # It is followed: the next look may find more.
         unknown.append({"what": "records", "reason": reason_of(error), "since_ms": None, "shown_from_ms": None})
@@ -717,9 +727,7 @@ def streams(ask: Ask) -> Page:
     """Return the queries that run on and on."""
     if not _sees_operations(ask):
         raise Forbidden("which queries run on is shown to those who may describe the cluster")
-    return Page(
-        "streams", "Streams", measures.streams(ask.samples("streams")), command("explain", "PylogStreamSilent")
-    )
+    return Page("streams", "Streams", measures.streams(ask.samples("streams")), command("explain", "PylogStreamSilent"))
 
 
 def _visible_alerts(ask: Ask) -> tuple[Reading[Sequence[Alert]] | None, int]:

@@ -5,7 +5,7 @@ A page asks for the cluster first: when no broker answers, nothing else is asked
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +25,7 @@ from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.producer import Producer
 from pylog.client.raw import topic_ids
 from pylog.console.changes import WRITE_S, Target, new_offsets
+from pylog.console.masks import Hide
 from pylog.console.readings import FirstSeen, Questions, Reading
 from pylog.console.records import SEARCH, Budget, Found, Left, collect
 from pylog.console.screens import problems_of
@@ -376,7 +377,12 @@ class ClusterSource:
         return self._questions.read(("id", topic), SLOW_MS, ask)
 
     def read(
-        self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], needle: bytes, budget: Budget = SEARCH
+        self,
+        topic: str,
+        spans: Mapping[int, tuple[Offset, Offset]],
+        needle: bytes,
+        budget: Budget = SEARCH,
+        hide: Hide | None = None,
     ) -> Found:
         """Read partitions from their first offset to before their second, within *budget*.
 
@@ -385,6 +391,7 @@ class ClusterSource:
             spans: by partition.
             needle: bytes that a record must contain; empty for all records.
             budget: when to stop, whatever is left.
+            hide: hides what is masked, before a record is searched; None to hide nothing.
 
         Raises:
             TooManyReaders: others read.
@@ -395,7 +402,10 @@ class ClusterSource:
             _turn(self._own_readers, "you are reading other pages of records; try again when one has come"),
             _turn(self._readers, f"{MAX_READERS} pages of records are being read; try again in a moment"),
         ):
-            return collect(self._batches(topic, spans, left), spans, needle, budget, time.monotonic, left.open_at)
+            batches: Iterable[Sequence[ConsumedRecord]] = self._batches(topic, spans, left)
+            if hide is not None:
+                batches = ([hide(one) for one in batch] for batch in batches)
+            return collect(batches, spans, needle, budget, time.monotonic, left.open_at)
 
     def _batches(
         self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], left: Left

@@ -470,6 +470,7 @@ def test_the_console_reads_the_configuration_that_the_role_writes(tmp_path: Path
         console_read_payloads=["alice"], console_public_url="", console_registry=["http://h1:8081"],
         console_prometheus=" http://h1:9090", console_ledgers=["offline"], console_audit_window_ms=5000,
         console_lake="/srv/lake" if is_secured else "",
+        console_masks=[{"topic": "orders", "field": "card"}] if is_secured else [],
         console_changes=["produce"] if is_secured else [], console_changers=["alice"] if is_secured else [],
         __console_logins={"live": login, "offline": login} if is_secured else {}, __console_is_encrypted=is_secured,
         __console_names=["h1", "192.0.2.1"],
@@ -482,6 +483,7 @@ def test_the_console_reads_the_configuration_that_the_role_writes(tmp_path: Path
     assert [one.bootstrap for one in found.ledgers] == ["h2:9092"]
     assert (found.window_ms, found.prometheus, found.registries) == (5000, "http://h1:9090", ("http://h1:8081",))
     assert ("192.0.2.1" in found.hosts) is is_secured
+    assert (found.datacenter, [one.field for one in found.masks]) == ("live", ["card"] if is_secured else [])
     assert found.may_change("alice") == (frozenset({"produce"}) if is_secured else frozenset())
     assert found.lake == (Path("/srv/lake") if is_secured else None)
 

@@ -34,6 +34,7 @@ from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, LO
 from pylog.console.changes import Target
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts, Look, Producers
+from pylog.console.masks import Hide
 from pylog.console.pages import PAGES, VISIBLE_MS, parse_time
 from pylog.console.pipeline import CommitFacts, LakeFacts, MirrorFacts, Pipeline
 from pylog.console.readings import Reading
@@ -142,7 +143,14 @@ class Planted(ClusterSource):
     def offsets_at(self, places: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 1)
 
-    def read(self, topic: str, spans: Mapping[int, tuple[int, int]], needle: bytes, budget: Budget = SEARCH) -> Found:
+    def read(
+        self,
+        topic: str,
+        spans: Mapping[int, tuple[int, int]],
+        needle: bytes,
+        budget: Budget = SEARCH,
+        hide: Hide | None = None,
+    ) -> Found:
         text = EVIL.encode()
         one = ConsumedRecord(
             EVIL, 0, 0, 1, needle or text, b'{"a": ' + json.dumps(EVIL).encode() + b"}", [(EVIL, text)]

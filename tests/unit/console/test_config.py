@@ -8,6 +8,7 @@ import pytest
 from pylog.client.connection import Connection
 from pylog.config import load_console_config
 from pylog.console.config import ConsoleConfig
+from pylog.console.masks import Mask
 from pylog.errors import ConfigError
 
 OPEN = Connection(bootstrap="h:9092")
@@ -84,6 +85,26 @@ def test_a_file_says_all_of_it(tmp_path: Path) -> None:
     found = load_console_config(path)
     assert (found.listen, found.read_payloads, found.registries) == (("127.0.0.1", 8086), ("*",), ("http://r:8081",))
     assert not found.has_login
+
+
+def test_a_file_names_what_nobody_sees(tmp_path: Path) -> None:
+    path = tmp_path / "console.yml"
+    path.write_text(
+        "version: 1\nbootstrap: h:9092\nmasks:\n- {topic: orders, field: card.number}\n- {topic: 'hr-*', part: key}\n"
+    )
+    assert load_console_config(path).masks == (
+        Mask(topic="orders", part="value", field="card.number"),
+        Mask(topic="hr-*", part="key"),
+    )
+    for wrong, words in (
+        ("{topic: a, part: body}", "part: must be one of key, value, header, got body"),
+        ("{field: a}", "topic"),
+        ("{topic: a, name: b}", "unknown key"),
+        ("{topic: a, field: }", "field: wanted a text"),
+    ):
+        path.write_text(f"version: 1\nbootstrap: h:9092\nmasks: [{wrong}]\n")
+        with pytest.raises(ConfigError, match=words):
+            load_console_config(path)
 
 
 def test_a_file_names_the_other_clusters_that_count(tmp_path: Path) -> None:
