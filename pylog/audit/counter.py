@@ -109,7 +109,7 @@ class _Session:
 
     def run(self, stop: Stop) -> None:
         refreshed_s = reported_s = asked_s = -self._config.refresh_s
-        with Consumer(self._config.cluster) as consumer, Producer(self._config.cluster) as producer:
+        with Consumer(self._config.cluster) as consumer, load.reporter(self._config.cluster) as producer:
             while not stop.is_wanted:
                 if not self._lease.look():
                     self._notices.tell(time.monotonic(), "warning", "another_counts")
@@ -216,8 +216,9 @@ class _Session:
         for topic, counter in self._counters.items():
             if counter.is_due(now_ms):
                 report: Report = counter.report(now_ms, self._watches[topic].complete_ms)
-                producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
-                self._reports.add()
+                # Without this one none of the topic's next counts, until another session begins behind its last.
+                if load.send(producer, report, self._tell_too_long):
+                    self._reports.add()
         if self._watches:
             complete_ms = {topic: watch.complete_ms for topic, watch in self._watches.items()}
             # A second or two behind the others is the usual; only who hangs back is named.
@@ -231,6 +232,9 @@ class _Session:
         producer.flush()
         if producer.first_error is not None:
             raise producer.first_error  # the next session reads back what is there and goes on behind it
+
+    def _tell_too_long(self, text: str) -> None:
+        self._notices.tell(time.monotonic(), "error", "report_too_long", reason=text)
 
     def _warn(self, text: str) -> None:
         self._notices.tell(time.monotonic(), "warning", "unreadable_report", reason=text)

@@ -148,6 +148,7 @@ def _places(seen: _Seen, loaded: Loaded) -> Places:
             found.add(topic_id, partition, first, last, floor=0 if loaded.is_all else None)
     for partition in loaded.offsets if loaded.topic_id is not None and loaded.is_all else ():
         found.begin(loaded.topic_id or "", partition, 0)
+    found.fit()
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pylog.audit.counting import AUDIT_TOPIC
 from pylog.audit.kept import Kept, KeptFile, Place
 from pylog.audit.ledger import Ledger, TierCounts
-from pylog.audit.reports import IDLE_REPORT_MS, Progress, Report, Round, Tier, decode
+from pylog.audit.reports import IDLE_REPORT_MS, MAX_REPORT_BYTES, Progress, Report, Round, Tier, decode
 from pylog.client.admin.cluster import Admin
 from pylog.client.admin.configs import ConfigAdmin, Holder
 from pylog.client.connection import Connection
@@ -21,7 +21,9 @@ RETENTION_MS = 14 * 86_400_000
 """How long counts are kept; a report over a longer time cannot be made."""
 
 
-_TIMES = {"message.timestamp.type": "LogAppendTime"}
+_MAX_MESSAGE_BYTES = 16 << 20
+
+_SETTINGS = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(_MAX_MESSAGE_BYTES)}
 # A report's time is when it was written, by the broker's clock: a producer's may be years off.
 
 _SPANS_MS = (2 * IDLE_REPORT_MS, 24 * IDLE_REPORT_MS, RETENTION_MS)
@@ -31,19 +33,19 @@ _SLACK_MS = IDLE_REPORT_MS // 4
 
 
 def ensure_topic(cluster: Connection, replication_factor: int) -> None:
-    """Make `_audit` unless it is there, and have the broker write the time of each record."""
+    """Make `_audit` unless it is there, and have the broker write the time of each record, and take long ones."""
     admin = Admin(cluster)
     if AUDIT_TOPIC in admin.cluster().topics:
         found = admin.topic_config(AUDIT_TOPIC)
-        if any(found[name].value != value for name, value in _TIMES.items()):
-            ConfigAdmin(cluster).alter(Holder.TOPIC, AUDIT_TOPIC, _TIMES)
+        if any(str(found[name].value) != value for name, value in _SETTINGS.items()):
+            ConfigAdmin(cluster).alter(Holder.TOPIC, AUDIT_TOPIC, _SETTINGS)
         return
     try:
         admin.create_topic(
             AUDIT_TOPIC,
             partitions=1,
             replication_factor=replication_factor,
-            config={"retention.ms": str(RETENTION_MS), **_TIMES},
+            config={"retention.ms": str(RETENTION_MS), **_SETTINGS},
         )
     except ApiError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -240,8 +242,26 @@ def last_reports(cluster: Connection, tier: Tier, who: str, warn: Callable[[str]
     return found
 
 
-def write(cluster: Connection, reports: Iterable[Report]) -> None:
-    """Write reports and wait until they are acknowledged."""
-    with Producer(cluster) as producer:
+def reporter(cluster: Connection) -> Producer:
+    """Return a producer that takes reports of up to `MAX_REPORT_BYTES`."""
+    return Producer(cluster, compression="lz4", message__max__bytes=_MAX_MESSAGE_BYTES)
+
+
+def send(producer: Producer, report: Report, warn: Callable[[str], None]) -> bool:
+    """Send a report; return False for one that is too long, of which *warn* is told."""
+    value = report.encode()
+    if len(value) > MAX_REPORT_BYTES:
+        warn(
+            f"topic {report.topic!r}: the report of {len(report.windows)} windows has {len(value)} bytes; at most "
+            f"{MAX_REPORT_BYTES} are sent, so that this topic is not accounted for"
+        )
+        return False
+    producer.send(AUDIT_TOPIC, value, report.key(), partition=0)
+    return True
+
+
+def write(cluster: Connection, reports: Iterable[Report], warn: Callable[[str], None]) -> None:
+    """Write reports and wait until they are acknowledged; one that is too long is left out and told."""
+    with reporter(cluster) as producer:
         for report in reports:
-            producer.send(AUDIT_TOPIC, report.encode(), report.key(), partition=0)
+            send(producer, report, warn)

@@ -25,6 +25,10 @@ MAX_RANGES = 1_000
 """Of one partition; above it the lower half is no longer followed.  A log has a hole for each marker of a transaction
 and for what compaction took."""
 
+MAX_ALL_RANGES = 32_768
+"""Of one topic; above it the partitions with the most no longer follow their lower halves.  A report, which says all of
+them each time, then is about one megabyte of them."""
+
 MAX_TOPIC_IDS = 8
 """Of one topic: it was made again, in either cluster.  The one of which nothing came for longest is forgotten."""
 
@@ -86,10 +90,19 @@ class Places:
         if last < kept:
             return
         seen.add_range(max(first, kept), last)
-        if seen.pieces > MAX_RANGES:
-            ranges = list(seen.ranges())[MAX_RANGES // 2 :]
-            kept, seen = ranges[0][0], Sequences(ranges)
-        partitions[partition] = kept, seen
+        partitions[partition] = _upper_half(seen) if seen.pieces > MAX_RANGES else (kept, seen)
+
+    def fit(self) -> None:
+        """Follow less of the partitions with the most ranges until there are no more than `MAX_ALL_RANGES`."""
+        count = sum(seen.pieces for partitions in self._seen.values() for _, seen in partitions.values())
+        most = MAX_RANGES
+        while count > MAX_ALL_RANGES and most > 1:
+            most //= 2
+            for partitions in self._seen.values():
+                for partition, (_, seen) in partitions.items():
+                    if seen.pieces > most:
+                        partitions[partition] = half = _upper_half(seen)
+                        count -= seen.pieces - half[1].pieces
 
     def forget(self, own_id: str, partition: int) -> None:
         """Follow copies anew from the next on: one came whose place nobody told, and it may be any."""
@@ -129,3 +142,10 @@ class Places:
                 int(partition): (int(floor), Sequences(ranges)) for partition, (floor, ranges) in partitions.items()
             }
         return found
+
+
+def _upper_half(seen: Sequences) -> tuple[Offset, Sequences]:
+    """Return from where on the upper half of some ranges is followed, and that half."""
+    ranges = list(seen.ranges())
+    ranges = ranges[len(ranges) // 2 :]
+    return ranges[0][0], Sequences(ranges)

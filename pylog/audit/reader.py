@@ -184,6 +184,7 @@ class TopicCounter:
         """Return what came since the last report, and begin the next."""
         self._settle()
         self._end_runs()
+        self._places.fit()
         found = Report(
             tier=self._tier,
             topic=self._topic,

@@ -25,6 +25,8 @@ from pylog.audit.places import Places
 from pylog.audit.sequences import Sequences
 
 _VERSION = 1
+MAX_REPORT_BYTES = 15 << 20
+"""Of one report; `_audit` takes a little more.  A topic of which there is more to say has no report, which is told."""
 FOR_EVER_MS = 1 << 62
 IDLE_REPORT_MS = 3_600_000
 """Between two reports of a topic of which nothing comes; reading `_audit` from so much earlier on meets each topic."""

@@ -119,7 +119,7 @@ def lake(
             write_atomically(keep, memory.encode(), durable=False)
         except StorageError as error:
             note(str(error))  # what was counted is right all the same
-    load.write(cluster, reports)
+    load.write(cluster, reports, note)
     note(f"reported {sum(len(one.windows) for one in reports)} windows of {len(reports)} topics")
 
 

@@ -1,9 +1,11 @@
 """`pylog audit report` of a time: what is missing, and what nobody can tell, against a real broker."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,24 @@ def _counts(ledger: Ledger) -> dict[int, int]:
     return {window_ms: one.count for (_, window_ms), one in found.items()}
 
 
+def test_a_long_report_is_written_and_one_that_is_too_long_keeps_no_other_back(tmp_path: Path) -> None:
+    def long(topic: str, windows: int, number: int) -> Report:
+        counts = {("p", n * 60_000): WindowCount("web-1", 1, 7, Sequences([(n, n)])) for n in range(windows)}
+        return replace(_report(number, 1), topic=topic, windows=counts)
+
+    warnings = list[str]()
+    with BrokerProcess(tmp_path / "broker") as broker:
+        cluster = Connection(bootstrap=broker.bootstrap)
+        Admin(cluster).create_topic(AUDIT_TOPIC, partitions=1, replication_factor=1)  # as an earlier release made it
+        ensure_topic(cluster, 1)
+        write(cluster, [long("endless", 200_000, 0), long("long", 20_000, 0), _report(0, 3)], warnings.append)
+        ledger = load([cluster], 0, pytest.fail)
+        found = {topic: len(ledger.counts(topic, Tier.LIVE).windows) for topic in ledger.topics()}
+    assert found == {"clicks": 1, "long": 20_000}
+    [said] = warnings
+    assert re.match(r"topic 'endless': the report of 200000 windows has \d+ bytes; at most 15728640 are sent", said)
+
+
 def test_a_comparison_reads_only_what_came_since_the_last_one(tmp_path: Path) -> None:
     keep, warnings = tmp_path / "read.json", list[str]()
     with BrokerProcess(tmp_path / "broker") as broker:
@@ -125,17 +145,17 @@ def test_a_comparison_reads_only_what_came_since_the_last_one(tmp_path: Path) ->
 
         ensure_topic(cluster, 1)
         assert counts() == {}
-        write(cluster, [_report(0, 3), _report(1, 4)])
+        write(cluster, [_report(0, 3), _report(1, 4)], pytest.fail)
         assert counts() == {0: 3, 60_000: 4}
         assert counts() == {0: 3, 60_000: 4}, "nothing came, and nothing is forgotten"
-        write(cluster, [_report(2, 5)])
+        write(cluster, [_report(2, 5)], pytest.fail)
         assert counts(60_000) == {60_000: 4, 120_000: 5}, "an earlier window is passed over"
         assert counts() == {0: 3, 60_000: 4, 120_000: 5}, "of an earlier time than the file is, all is read"
 
         body = json.loads(keep.read_text())
         body["ledger"] |= {"tiers": {}, "producers": {}}
         keep.write_text(json.dumps(body))
-        write(cluster, [_report(3, 6)])
+        write(cluster, [_report(3, 6)], pytest.fail)
         assert counts() == {180_000: 6}, "what the file says was read is not read again"
 
         for changed in ("crc", "offset"):
@@ -148,7 +168,7 @@ def test_a_comparison_reads_only_what_came_since_the_last_one(tmp_path: Path) ->
 
         Admin(cluster).delete_topic(AUDIT_TOPIC)
         ensure_topic(cluster, 1)
-        write(cluster, [_report(0, 1)])
+        write(cluster, [_report(0, 1)], pytest.fail)
         assert counts() == {0: 1}, "of another _audit"
         pylog = Command(broker.bootstrap)
         pylog("audit", "report", "--ledger", broker.bootstrap, "--keep", str(tmp_path / "kept.json"), exit_code=0)

@@ -46,7 +46,7 @@ def write_ledger(bootstrap: str) -> None:
     write(cluster, [
         report(Tier.PRODUCER, "web-1/17", whole), report(Tier.LIVE, "reader", whole),
         report(Tier.LAKE, "job", [(0, 411), (415, 999)]),
-    ])  # fmt: skip
+    ], pytest.fail)  # fmt: skip
 
 
 def test_the_recipes_run_as_they_stand(broker: BrokerProcess, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pylog.audit.ledger import Ledger
 from pylog.audit.places import MAX_RANGES, MAX_TOPIC_IDS, ORIGIN_HEADER, ORIGIN_ID_HEADER, Places
 from pylog.audit.reader import TopicCounter
 from pylog.audit.reports import Progress, Report, Round, Tier, decode
+from pylog.audit.sequences import Sequences
 from tests.unit.audit.test_day import (
     IDS,
     LATENESS_MS,
@@ -40,6 +41,25 @@ def steps(day: Day, count: int) -> None:
 
 def lost(day: Day) -> list[tuple[Tier, str, int, tuple[tuple[int, int], ...]]]:
     return [(one.tier, one.topic_id, one.partition, one.ranges) for one in found(day.judge(), Kind.LOST)]
+
+
+def test_the_places_of_many_partitions_with_holes_fit_into_a_report() -> None:
+    places = Places()
+    for partition in range(100):
+        for n in range(MAX_RANGES if partition else 3):
+            places.add("id", partition, 10**12 + 3 * n, 10**12 + 3 * n + 1)
+    places.fit()
+    kept = [places.of("id", partition) for partition in range(100)]
+    assert kept[0] == (10**12, Sequences((10**12 + 3 * n, 10**12 + 3 * n + 1) for n in range(3)))
+    for one in kept[1:]:
+        assert one is not None
+        floor, seen = one
+        assert floor == next(iter(seen.ranges()))[0] > 10**12, "nothing below is followed, nor missed"
+        assert (10**12 + 3 * MAX_RANGES - 2) in seen
+    assert len(json.dumps(places.to_json())) < 1_200_000
+    before = places.copy()
+    places.fit()
+    assert places == before
 
 
 @settings(max_examples=10)
