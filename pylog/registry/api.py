@@ -176,6 +176,16 @@ def _reader(
         ask = _ask(request, await read_body(request))
 
         def look() -> tuple[object, Offset]:
+            try:
+                return look_once()
+            except RegistryError as error:
+                if error.code != faults.NO_SCHEMA or "id" not in ask.path:
+                    raise
+                if not service.catch_up(ask.schema_id, PrimaryRequest("GET", _target(request), b"", request.headers)):
+                    raise
+            return look_once()
+
+        def look_once() -> tuple[object, Offset]:
             person = gate.enter(request, ask)
             if judge is not None:
                 judge.run(ask)
@@ -202,14 +212,13 @@ def _changer(
     async def endpoint(request: Request) -> Response:
         body = await read_body(request)
         ask = _ask(request, body)
-        target = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
 
         def change() -> Response:
             gate.enter(request, ask)
             if not service.election.wait_primary(PRIMARY_WAIT_S):
                 raise faults.no_primary()
             if not service.election.is_primary:
-                forwarded = service.forward(PrimaryRequest(request.method, target, body, request.headers))
+                forwarded = service.forward(PrimaryRequest(request.method, _target(request), body, request.headers))
                 return _answer(metrics, forwarded.status, forwarded.body, forwarded.content_type)
             if judge is not None:
                 with judging:
@@ -237,6 +246,12 @@ def _ask(request: Request, body: bytes) -> Ask:
     if not isinstance(fields, dict):
         raise faults.invalid_request("the body is no JSON object")
     return Ask(path, query, fields)
+
+
+def _target(request: Request) -> str:
+    """Return path and query as they came."""
+    target: str = request.scope["raw_path"].decode()
+    return f"{target}?{request.url.query}" if request.url.query else target
 
 
 def _as_json(body: object) -> bytes:

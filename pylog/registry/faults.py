@@ -48,9 +48,12 @@ def no_version(version: object) -> RegistryError:
     return RegistryError(40402, f"Version {version} not found.")
 
 
+NO_SCHEMA = 40403
+
+
 def no_schema(which: object = None) -> RegistryError:
     """Return 40403."""
-    return RegistryError(40403, "Schema not found" if which is None else f"Schema {which} not found")
+    return RegistryError(NO_SCHEMA, "Schema not found" if which is None else f"Schema {which} not found")
 
 
 def subject_deleted(subject: str) -> RegistryError:
@@ -157,3 +160,10 @@ def forward_failed(reason: str) -> RegistryError:
 def no_primary() -> RegistryError:
     """Return 50004."""
     return RegistryError(50004, "No instance is the primary right now; try again in a moment")
+
+
+def not_followed(schema_id: int) -> RegistryError:
+    """Return 50301."""
+    return RegistryError(
+        50301, f"Schema {schema_id} is not here, and the registry that this one follows does not say that it has none"
+    )

@@ -7,9 +7,11 @@ change nothing in it, because an id that it gave could be given by the other to 
 
 import http.client
 import json
+import math
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +20,7 @@ from pylog.client.security import ClientSecurity
 from pylog.client.web import call
 from pylog.daemon.notices import Notices
 from pylog.errors import PylogError
+from pylog.registry import faults
 from pylog.registry.avro import Level
 from pylog.registry.news import Snapshot
 from pylog.registry.records import Key, Kind, Version, decode_value
@@ -25,6 +28,19 @@ from pylog.registry.service import OFFSET_HEADER, Service
 
 FOLLOW_S = 5.0
 """Between two looks at the other registry."""
+
+_LEAST_S = 0.1
+"""Between two looks, however many wait for one."""
+
+_CATCH_UP_S = 4.0
+"""How long a question may wait for a look; clients wait five seconds for its answer."""
+
+_FAR = 10_000
+"""Beyond the highest id that was ever given: so many are not given between two looks.  What only looks framed mostly
+names such ids."""
+
+_AT_ONCE = 16
+"""Questions about subjects on the way at once: the other registry is in another datacenter."""
 
 _ASK_S = 20.0
 
@@ -59,15 +75,19 @@ class Source:
         versions = {(one.subject, one.version): replace(one, is_deleted=True) for one in everything}
         versions |= {(one.subject, one.version): one for one in live}
         levels: dict[str | None, Level] = {None: Level(self._ask("/config")[0]["compatibilityLevel"])}
-        for subject in sorted({one.subject for one in versions.values()}):
-            body = self._ask(f"/config/{quote(subject, safe='')}", missing={})[0]
-            if "compatibilityLevel" in body:
-                levels[subject] = Level(body["compatibilityLevel"])
+        with ThreadPoolExecutor(_AT_ONCE, "levels") as threads:
+            subjects = sorted({one.subject for one in versions.values()})
+            asked = zip(subjects, threads.map(self._level, subjects), strict=True)
+            levels |= {subject: level for subject, level in asked if level is not None}
         max_id = 0
         if versions:
             known = next(iter(versions.values())).schema_id
             max_id = int(self._ask(f"/schemas/ids/{known}?fetchMaxId=true")[0].get("maxId", 0))
         return Snapshot(list(versions.values()), levels, max_id)
+
+    def _level(self, subject: str) -> Level | None:
+        body = self._ask(f"/config/{quote(subject, safe='')}", missing={})[0]
+        return Level(body["compatibilityLevel"]) if "compatibilityLevel" in body else None
 
     def _versions(self, query: str) -> list[Version]:
         found = []
@@ -113,7 +133,10 @@ class Follower:
         self.followed_s: float | None = None
         self._service, self._source, self._notices = service, source, notices
         self._offset: str | None = None
+        self._looked = threading.Condition()
+        self._heard_s = self._failed_s = -math.inf  # when the last look began that ended so
         self._end = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
@@ -123,18 +146,48 @@ class Follower:
     def close(self) -> None:
         """Follow no more."""
         self._end.set()
+        self._wake.set()
         self._thread.join()
 
+    def catch_up(self, schema_id: int) -> None:
+        """Wait until all is here that the other had when this was called, for an id that is not known here.
+
+        A mirrored record may be here before the schema that it names.
+
+        Raises:
+            RegistryError: 50301, nobody knows whether the other has more.
+        """
+        if schema_id > self._service.read(lambda registry: registry.max_id) + _FAR:
+            return
+        asked_s = time.monotonic()
+        with self._looked:
+            self._wake.set()
+            self._looked.wait_for(lambda: max(self._heard_s, self._failed_s) >= asked_s, _CATCH_UP_S)
+            if self._heard_s < asked_s:
+                raise faults.not_followed(schema_id)
+
     def _run(self) -> None:
-        while not self._end.wait(FOLLOW_S):
+        while not self._end.wait(_LEAST_S):
+            self._wake.wait(FOLLOW_S)
+            self._wake.clear()
+            if self._end.is_set():
+                return
             if not self._service.election.is_primary:
                 self._offset = self.followed_s = None
                 continue
+            began_s = time.monotonic()
             try:
                 self.look()
+                self._note(heard_s=began_s)
             except (PylogError, KeyError, TypeError, ValueError) as error:
                 self._offset = None
+                self._note(failed_s=began_s)
                 self._notices.tell(time.monotonic(), "warning", "cannot_follow", reason=error)
+
+    def _note(self, *, heard_s: float = -math.inf, failed_s: float = -math.inf) -> None:
+        with self._looked:
+            self._heard_s, self._failed_s = max(self._heard_s, heard_s), max(self._failed_s, failed_s)
+            self._looked.notify_all()
 
     def look(self) -> None:
         """Take over what is new.

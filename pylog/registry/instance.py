@@ -96,6 +96,7 @@ def run(config: RegistryConfig, stop: Stop, notices: Notices) -> None:
         with WebServer(*config.listen, new_app(service, metrics, access), tls=config.tls) as server:
             service.election.start()
             if follower is not None:
+                service.follow(follower.catch_up)
                 _measure_following(metrics, follower)
                 follower.start()
             notices.tell(time.monotonic(), "info", "ready", port=server.port)

@@ -9,6 +9,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import NamedTuple, TypeVar
 
 from pylog.client.connection import Connection
@@ -70,6 +71,8 @@ class Service:
         notices: told what matters.
         follows: where the registry is that this one follows; clients then change nothing here.
     """
+
+    _catch_up: Callable[[int], None] | None = None
 
     def __init__(
         self,
@@ -142,6 +145,28 @@ class Service:
         if self._is_in_doubt:
             self._claim_now()
         self._repair()
+
+    def follow(self, catch_up: Callable[[int], None]) -> None:
+        """Have *catch_up* look for an id that is not known here; the primary calls it."""
+        self._catch_up = catch_up
+
+    def catch_up(self, schema_id: int, request: PrimaryRequest) -> bool:
+        """Wait until this copy has what the followed registry has, if there is one; return whether to look again.
+
+        Args:
+            schema_id: that is not known here.
+            request: that asks for it.
+
+        Raises:
+            RegistryError: 50301, that is not known; or as of `forward`.
+        """
+        if self._catch_up is None:
+            return False
+        if self.election.is_primary:
+            self._catch_up(schema_id)
+        elif self.forward(request).status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise faults.not_followed(schema_id)
+        return True
 
     def forward(self, request: PrimaryRequest) -> PrimaryAnswer:
         """Have the primary answer, and wait until this copy has what it did.

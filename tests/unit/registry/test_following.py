@@ -1,19 +1,28 @@
 """A registry that follows another one: the same ids for the same schemas, and no id given twice."""
 
 import dataclasses
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TypeVar
 
 import pytest
 
+from pylog.client.avro import RegistryClient, RegistryUnreachable, SchemaError
+from pylog.daemon.notices import Notices
 from pylog.daemon.web import WebServer
 from pylog.metrics import Metrics
+from pylog.model import Offset
 from pylog.registry import changes
 from pylog.registry.api import new_app
-from pylog.registry.following import FollowFailed, Source
+from pylog.registry.following import Follower, FollowFailed, Source
 from pylog.registry.news import Snapshot, news
 from pylog.registry.records import Key, Kind, Schema, Version
+from pylog.registry.state import Registry
 from tests.unit.registry.test_api import InMemory
 from tests.unit.registry.test_changes import OTHER, RECORD, WIDER, Subjects
+
+_T = TypeVar("_T")
 
 
 @pytest.fixture
@@ -110,3 +119,58 @@ def test_a_source_that_answers_nothing_or_nonsense_is_named(live: InMemory) -> N
 
 def test_the_offset_says_whether_something_changed(source: Source) -> None:
     assert source.offset() == "7"
+
+
+class There(InMemory):
+    """Its offset grows with its ids."""
+
+    def read_at(self, ask: Callable[[Registry], _T]) -> tuple[_T, Offset]:
+        return self.read(ask), self.subjects.registry.max_id
+
+
+class Here(InMemory):
+    """Takes over at once, without a log."""
+
+    def take_over(self, source: Snapshot) -> list[Version]:
+        found = news(self.subjects.registry, source)
+        self.subjects.do(changes.Change(None, found.writes))
+        return found.conflicts
+
+
+@pytest.fixture
+def following() -> Iterator[tuple[There, ExitStack, RegistryClient]]:
+    there, here = There(), Here()
+    with ExitStack() as sources, WebServer("127.0.0.1", 0, new_app(here, Metrics())) as server:
+        source = sources.enter_context(WebServer("127.0.0.1", 0, new_app(there, Metrics())))
+        follower = Follower(here, Source([f"http://127.0.0.1:{source.port}"]), Notices(io.StringIO()))
+        here.follow(follower.catch_up)
+        follower.start()
+        yield there, sources, RegistryClient(f"http://127.0.0.1:{server.port}")
+        follower.close()
+
+
+def test_an_id_that_is_not_here_yet_is_looked_for_at_the_source_before_it_is_unknown(
+    following: tuple[There, ExitStack, RegistryClient],
+) -> None:
+    """A record may come through the mirror before the schema that it names."""
+    there, _, client = following
+    for text in (RECORD, WIDER):
+        there.subjects.register(text)
+        assert client.texts(there.subjects.registry.max_id) == (text,)
+    for unknown in (7, 1 << 30):
+        with pytest.raises(SchemaError, match="not found") as refused:
+            client.texts(unknown)
+        assert refused.value.code == 40403
+
+
+def test_while_the_source_is_away_nobody_says_that_an_id_is_unknown(
+    following: tuple[There, ExitStack, RegistryClient],
+) -> None:
+    there, sources, client = following
+    there.subjects.register(RECORD)
+    assert client.texts(1) == (RECORD,)
+    sources.close()
+    with pytest.raises(RegistryUnreachable, match="does not say that it has none"):
+        client.texts(2)
+    with pytest.raises(SchemaError, match="Schema 1048576 not found"):
+        client.texts(1 << 20)
