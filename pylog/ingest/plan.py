@@ -165,6 +165,11 @@ def made_again(topic: str, before: str, now: str) -> PositionError:
     )
 
 
+def without_made_again(start: Position, now: Position) -> Position:
+    """Return *start* without the topics that have another id *now*: they are read from their new beginning."""
+    return start.without([t for t, topic_id in start.topic_ids.items() if now.topic_ids.get(t, topic_id) != topic_id])
+
+
 def ranges_between(start: Position, end: Position, log_starts: Mapping[TopicPartition, Offset]) -> list[Range]:
     """Return what lies between two positions, in order, without empty ranges.
 

@@ -315,6 +315,10 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
     def _rates(self) -> dict[str, float]:
         return {}
 
+    @cached_property
+    def _told(self) -> dict[str, str]:
+        return {}
+
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_reader_texts": self._reader_texts}
 
@@ -342,6 +346,8 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         self._seen = plan.kept(begin, latest)
         if self._is_idle(begin):
             return start
+        if not self._options.fail_on_data_loss:
+            begin = self._without_made_again(begin, latest)
         if self._target is not None:
             latest = plan.not_beyond(latest, self._target)
         latest = with_read_uncommitted(self._client, begin, latest)
@@ -370,10 +376,14 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskShare]:
         """Return the tasks between two positions, which may come from a run before partitions were added."""
-        log_starts = self._log_starts()
-        until = self._position(end)
-        ranges = plan.ranges_between(self._position(start), until, log_starts)
-        return self._tasks(ranges, log_starts, until.topic_ids)
+        now = positions(self._client, self._topics, EARLIEST_TIMESTAMP)
+        begin, until = self._position(start), self._position(end)
+        if not self._options.fail_on_data_loss:
+            # Also since the batch was planned, which may have been in another run: the next one reads the new topic.
+            until = self._without_made_again(until, now)
+            begin = plan.without_made_again(begin, until)
+        ranges = plan.ranges_between(begin, until, now.offsets)
+        return self._tasks(ranges, dict(now.offsets), until.topic_ids)
 
     def _position(self, body: dict[str, Any]) -> Position:
         """Return a position as Spark keeps it, without topics that a pattern meant in an earlier release."""
@@ -382,6 +392,20 @@ class PylogStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvai
         if not isinstance(topics, re.Pattern):
             return found
         return found.without([name for name in found.topic_ids if OWN_TOPICS.fullmatch(name)])
+
+    def _without_made_again(self, start: Position, now: Position) -> Position:
+        """Return *start* without topics that were made again, and say which, once."""
+        found = plan.without_made_again(start, now)
+        for topic in sorted(start.topic_ids.keys() - found.topic_ids.keys()):
+            if self._told.get(topic) != now.topic_ids[topic]:
+                self._told[topic] = now.topic_ids[topic]
+                print(
+                    f"pylog: topic {topic!r} was deleted and made again: its id was {start.topic_ids[topic]} and is "
+                    f"{now.topic_ids[topic]}; what was not read of the old one is lost, the new one is read from its "
+                    "beginning",
+                    file=sys.stderr,
+                )
+        return found
 
     def _latest(self) -> Position:
         self._seen = positions(self._client, self._topics, LATEST_TIMESTAMP)

@@ -21,10 +21,14 @@ class Brokers:
     def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
         self.ends = dict(ends)
         self.unheard: set[str] = set()
+        self.ids: dict[str, UUID] = {}
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
         heard = sorted({p.topic for p in self.ends} - self.unheard)
-        return {name: Topic(UUID(int=7), {p.partition: 1 for p in self.ends if p.topic == name}) for name in heard}
+        return {
+            name: Topic(self.ids.get(name, UUID(int=7)), {p.partition: 1 for p in self.ends if p.topic == name})
+            for name in heard
+        }
 
     def present_topics(self, names: Iterable[str], failed: object = None) -> dict[str, Topic]:
         return {name: topic for name, topic in self.topics().items() if name in set(names)}
@@ -87,6 +91,27 @@ def test_a_topic_that_is_gone_is_named_unless_data_may_be_lost() -> None:
     for _ in range(2):
         with pytest.raises(PositionError, match="'other'"):
             reader.latestOffset(start, ReadAllAvailable())
+
+
+def test_a_topic_that_was_made_again_is_read_anew_where_data_may_be_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    brokers = Brokers({ONE: 10, OTHER: 20})
+    reader = reader_of(brokers, failOnDataLoss="false")
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    brokers.ids["other"], brokers.ends[OTHER] = UUID(int=8), 3
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert Position.from_json(end).offsets == {ONE: 10, OTHER: 3}
+
+    def read(start: dict[str, object], end: dict[str, object]) -> list[tuple[TopicPartition, int, int]]:
+        return [(r.partition, r.start, r.end) for task in reader.partitions(start, end) for r in task.ranges]
+
+    assert read(start, end) == [(OTHER, 0, 3)]
+    assert capsys.readouterr().err.count("'other' was deleted and made again: its id was") == 1
+    brokers.ids["other"], brokers.ends = UUID(int=9), {ONE: 11, OTHER: 1}  # before that batch was carried out
+    assert read(start, end) == []
+    after = reader.latestOffset(end, ReadAllAvailable())
+    assert read(end, after) == [(ONE, 10, 11), (OTHER, 0, 1)]
+    with pytest.raises(PositionError, match="'other' was deleted and made again"):
+        reader_of(brokers).latestOffset(end, ReadAllAvailable())
 
 
 def test_partitions_of_a_topic_that_was_made_again_are_not_kept() -> None:
