@@ -5,6 +5,7 @@ thread of its own.
 """
 
 import math
+import os
 import sys
 import threading
 import time
@@ -150,12 +151,14 @@ def _new_bar(unit: str) -> "Progress":
 def progress(text: str, total: int | None = None, unit: str = "") -> Iterator[Bar]:
     """Show a bar while the context lasts, if that is longer than `PATIENCE_S` and stderr is a terminal.
 
+    A job in the background shows none: its bar would be drawn into what the user types.
+
     Args:
         text: what is being done.
         total: what 100 % is; None if nobody knows, or `Bar.at` says it later.
         unit: `BYTES` for sizes.
     """
-    if _is_off or not sys.stderr.isatty():
+    if _is_off or not sys.stderr.isatty() or _is_in_background():
         yield _NoBar()
         return
     bar = _LateBar(text, total, unit)
@@ -163,6 +166,13 @@ def progress(text: str, total: int | None = None, unit: str = "") -> Iterator[Ba
         yield bar
     finally:
         bar.close()
+
+
+def _is_in_background() -> bool:
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) != os.getpgrp()
+    except OSError:
+        return False  # not this session's terminal, so no shell has jobs there
 
 
 def sleep(bar: Bar, seconds: float, began_s: float, limit_s: float) -> None:

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import io
+import os
 import subprocess
 import sys
 import textwrap
@@ -47,6 +48,26 @@ def test_a_long_command_shows_how_much_is_done_and_left(terminal: Terminal) -> N
     assert "copying the rest" in text
     assert "2.5 kB/4.0 kB" in text
     assert "left" in text
+
+
+@pytest.mark.parametrize(("group", "shown"), [("None", "_LateBar"), ("0", "_NoBar")])
+def test_a_job_in_the_background_draws_nothing_into_its_terminal(group: str, shown: str) -> None:
+    inner = "from pylog.cli.progress import progress\nwith progress('copying') as bar:\n    print(type(bar).__name__)\n"
+    outer = f"""
+import fcntl, subprocess, sys, termios
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)  # as the shell of a terminal has it
+subprocess.run([sys.executable, "-c", {inner!r}], process_group={group}, check=True)
+"""
+    master, terminal = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", outer],
+            stdout=subprocess.PIPE, stderr=terminal, start_new_session=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.stdout, done.returncode) == (f"{shown}\n", 0)
+    finally:
+        os.close(terminal)
+        os.close(master)
 
 
 def test_without_a_known_end_it_counts(terminal: Terminal) -> None:
