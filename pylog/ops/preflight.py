@@ -408,6 +408,26 @@ def queries(host: Host) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
 
 
+def open_consoles(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find consoles that would not start, because others than programs of their host reached them without a login."""
+    for host in hosts:
+        if host.name not in groups.get("pylog_console", ()):
+            continue
+        elsewhere = str(host.variables.get("console_datacenter") or host.datacenter) != host.datacenter
+        is_secured = elsewhere or host.variables.get("pylog_security", "none") == SECURED
+        login = host.variables.get("console_login") or ("scram" if is_secured else "none")
+        url = str(host.variables.get("console_public_url") or "")
+        address_given = str(host.variables.get("console_listen") or "127.0.0.1:8085")
+        remedy = f"let people log in, with pylog_security: {SECURED}, or come by ssh -L"
+        if login == "none":
+            for name, value in (("console_public_url", url), ("console_listen", address_given)):
+                if value and not value.startswith(("127.", "[::1]", "localhost:")):
+                    yield Finding(host.name, f"variable {name}", value, "no such address without a login", remedy)
+        elif url.startswith("http:"):
+            wanted = "https://HOST: it carries passwords"
+            yield Finding(host.name, "variable console_public_url", url, wanted, "let the proxy serve HTTPS")
+
+
 def wrong_queries(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Find queries that cannot run, by what is seen without their topics, and names that two of them share."""
     hosts = [host for host in hosts if host.name in groups.get(STREAM_GROUP, ())]
@@ -863,6 +883,7 @@ def check_inventory(
     findings = [*group_shapes(groups, hosts), *repeated_ids(hosts, groups, specs), *replication(hosts, groups)]
     findings += [*one_cluster(hosts, groups), *copies(hosts, groups, specs), *sites(hosts, groups)]
     findings += wrong_queries(hosts, groups)
+    findings += open_consoles(hosts, groups)
     for host in hosts:
         findings += [*readable(host), *watched(host, groups)]
         findings += directories(host)

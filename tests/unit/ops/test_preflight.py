@@ -282,6 +282,21 @@ def test_a_query_is_of_one_host_and_of_its_own_kind() -> None:
     assert wrong.check == "variable stream_queries[0].mode"
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"console_public_url": "https://console.example"}, ["variable console_public_url"]),
+        ({"console_listen": "0.0.0.0:8085"}, ["variable console_listen"]),
+        ({"console_login": "scram", "console_public_url": "https://console.example"}, []),
+        ({"console_login": "scram", "console_public_url": "http://console.example"}, ["variable console_public_url"]),
+    ],
+)
+def test_a_console_that_would_be_open_to_others_is_named(changes: dict[str, Any], found: list[str]) -> None:
+    members = {**GROUPS, "pylog_console": ["h2"]}
+    assert [one.check for one in findings(three_hosts(**changes), members)] == found
+
+
 def test_the_table_is_aligned() -> None:
     lines = table([Finding("h1", "memory", "1 MiB", "2 MiB", "add memory")])
     assert lines == ["host  check   found  wanted  remedy", "h1    memory  1 MiB  2 MiB   add memory"]
