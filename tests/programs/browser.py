@@ -41,6 +41,7 @@ def browser(profile: Path) -> Iterator[Chrome]:
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.set_capability("acceptInsecureCerts", True)  # their authority is one of the test's
     driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     driver.set_page_load_timeout(LOAD_S)
     driver.set_script_timeout(LOAD_S)
@@ -139,10 +140,10 @@ class Screen:
         for key in keys:
             self.focused.send_keys(key)
 
-    def emulate(self, **features: str) -> None:
-        """Let the browser prefer, for example, ``prefers_color_scheme="dark"``."""
+    def emulate(self, media: str = "", **features: str) -> None:
+        """Let the browser show *media*, such as ``print``, and prefer, for example, ``prefers_color_scheme="dark"``."""
         named = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": named})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": named})
 
     def violations(self, *rules: str) -> list[str]:
         """Return what axe finds wrong with the page: the rule and the first place of each.

@@ -1,13 +1,17 @@
 """A program of pylog as a process of its own, from a configuration file."""
 
+import http.server
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -91,6 +95,28 @@ class Program:
     ) -> None:
         if not self.has_ended:
             self.kill()
+
+
+@contextmanager
+def json_server(answers: Mapping[str, object]) -> Iterator[str]:
+    """Answer GET with the JSON of each path, whatever the query; yield the URL."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers.get(self.path.partition("?")[0])
+            self.send_response(404 if answer is None else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
 
 
 def scrape(port: int, host: str = "127.0.0.1") -> dict[str, float]:

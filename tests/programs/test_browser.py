@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from pylog.client.producer import Producer
 from pylog.model import TopicPartition
 from pylog.testing import BrokerProcess
 from tests.programs.browser import Screen, browser
-from tests.programs.program import Program, wait_until
+from tests.programs.program import Program, json_server, wait_until
 from tests.servers.ports import free_ports
 from tests.unit.console.lakes import commit
 from tests.unit.console.ledgers import WINDOW_MS, progress_of_the_mirror, reports
@@ -57,6 +58,7 @@ PAGES = (
     "/transactions",
     "/transactions/hanging",
     "/brokers",
+    "/streams",
     "/rules",
     "/alerts",
     "/alerts/PylogBrokerDown",
@@ -104,7 +106,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     config["log.disk.alarm.percent"] = 100  # others fill the machine's disk meanwhile
     with BrokerProcess(tmp_path_factory.mktemp("broker"), config=config) as found:
         cluster = Connection(bootstrap=found.bootstrap, timeout_s=120)
-        for topic, partitions in (("clicks", 2), ("orders", 2), ("bills", 1)):
+        for topic, partitions in (("clicks", 2), ("orders", 2), ("bills", 1), ("views", 1)):
             Admin(cluster).create_topic(topic, partitions=partitions)
         ensure_topic(cluster, 1)
         GroupAdmin(cluster).commit("readers", {TopicPartition("clicks", 0): 0})
@@ -193,6 +195,18 @@ def test_pictures_of_the_tutorial_can_be_taken(screen: Screen, tmp_path: Path) -
         assert (TUTORIAL.parent / "images" / "console" / f"{name}.png").is_file()
 
 
+@pytest.mark.parametrize("path", ["/", "/completeness/clicks", "/topics/clicks/0/records"])
+def test_a_printed_page_is_dark_text_on_white_without_what_one_clicks(screen: Screen, path: str) -> None:
+    screen.open(path).emulate("print", prefers_color_scheme="dark")
+    assert screen.violations("color-contrast") == []
+    ground = screen.driver.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+    assert ground == "rgba(255, 255, 255, 1)"
+    # Buttons and fields of a form cannot be used on paper.
+    shown = screen.driver.find_elements(By.CSS_SELECTOR, "nav, button, input, .skip")
+    assert [one.tag_name for one in shown if one.is_displayed()] == []
+    assert screen.heading
+
+
 def test_axe_would_find_faults(screen: Screen) -> None:
     screen.open("/").driver.execute_script(
         "document.documentElement.lang = ''; document.querySelector('main').innerHTML += '<button></button>'"
@@ -234,6 +248,29 @@ def test_a_tail_shows_what_is_written_until_it_is_stopped(screen: Screen, broker
     screen.follow("Stop")
     assert screen.path == "/topics/clicks/tail"
     assert "looks again" not in screen.text
+
+
+def test_six_followed_tails_leave_the_seventh_tab_free(screen: Screen, broker: BrokerProcess) -> None:
+    first = screen.driver.current_window_handle
+    tabs = []
+    try:
+        for _ in range(6):
+            screen.driver.switch_to.new_window("tab")
+            tabs.append(screen.driver.current_window_handle)
+            screen.open("/topics/clicks/tail").follow("Follow")
+            assert "looks again every 3 seconds" in screen.text
+        screen.driver.switch_to.window(first)
+        assert screen.open("/topics").heading == "Topics"
+        with Producer(Connection(bootstrap=broker.bootstrap)) as producer:
+            producer.send("clicks", Message(b"seen in six tabs", partition=0))
+        for tab in tabs:
+            screen.driver.switch_to.window(tab)
+            wait_until(lambda: "seen in six tabs" in screen.text, lambda: screen.text)
+    finally:
+        for tab in tabs:
+            screen.driver.switch_to.window(tab)
+            screen.driver.close()
+        screen.driver.switch_to.window(first)
 
 
 def test_a_topic_that_is_written_to_can_be_searched(url: str, broker: BrokerProcess) -> None:
@@ -318,6 +355,59 @@ def test_each_dependency_that_is_away_from_the_start_is_said_where_it_is_needed(
         assert other.open("/").verdict.startswith(("HEALTHY", "UNKNOWN"))
         assert program.stop() == 0, program.log
         assert "Traceback" not in program.log, program.log
+
+
+def test_each_dependency_that_stops_under_an_open_page_is_said_there(
+    screen: Screen, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    fields = [{"name": "page", "type": "string"}]
+    schema = {"schema": json.dumps({"type": "record", "name": "View", "fields": fields})}
+
+    def view(schema_id: int, page: bytes) -> None:
+        with Producer(Connection(bootstrap=broker.bootstrap)) as producer:
+            producer.send("views", Message(bytes([0, 0, 0, 0, schema_id, 2 * len(page)]) + page, partition=0))
+
+    view(7, b"home")
+    [port] = free_ports(1)
+    with BrokerProcess(tmp_path / "ledger", config={"log.disk.alarm.percent": 100}) as ledger, ExitStack() as others:
+        ensure_topic(Connection(bootstrap=ledger.bootstrap), 1)
+        measured: dict[str, object] = {
+            "/api/v1/alerts": {"data": {"alerts": []}},
+            "/api/v1/query": {"data": {"result": []}},
+        }
+        config = {
+            "listen": f"127.0.0.1:{port}",
+            "bootstrap": broker.bootstrap,
+            "timeout_s": 2,
+            "read_payloads": ["*"],
+            "prometheus": others.enter_context(json_server(measured)),
+            "registry": [others.enter_context(json_server({f"/schemas/ids/{one}": schema for one in (7, 8)}))],
+            "ledgers": [{"bootstrap": ledger.bootstrap, "timeout_s": 2}],
+        }
+        with Program(tmp_path, "console", config) as program:
+            program.wait_log("event=ready")
+            other = Screen(screen.driver, f"http://127.0.0.1:{port}")
+            wait_until(lambda: other.open("/alerts").verdict == "No alert fires.", lambda: other.text)
+            wait_until(lambda: not other.open("/completeness").unknown, lambda: other.text)
+            assert '"page": "home"' in other.open("/topics/views/0/records").text
+            others.close()
+            ledger.stop()
+            view(8, b"basket")
+            for path, what in (
+                ("/alerts", "alerts"),
+                ("/", "measurements"),
+                ("/brokers", "latency"),
+                ("/streams", "queries"),
+                ("/mirror", f"mirrors that write to {ledger.bootstrap}"),
+                ("/completeness", f"counts of {ledger.bootstrap}"),
+            ):
+                wait_until(partial(_says, other, path, what, ""), lambda path=path: f"{path}: {other.text}")
+                assert other.violations() == []
+            other.open("/topics/views/0/records")
+            assert "not shown as Avro" in other.text
+            assert '"page": "home"' in other.text, "schemas that are known need no registry"
+            assert program.stop() == 0, program.log
+            assert "Traceback" not in program.log, program.log
 
 
 def _says(screen: Screen, path: str, what: str, reason: str) -> bool:
