@@ -2,14 +2,20 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
+
+from pylog.ingest import compact, job
+from pylog.model import IsolationLevel
+from tests.templates import TEMPLATES
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles" / "ingest"
@@ -78,3 +84,23 @@ def test_topics_of_brokers_that_no_host_has_are_made_by_the_jobs_own_command(tmp
     found = dict(run(tmp_path, [APPLY], "live1", ingest_datacenter="spark", ingest_bootstrap="kafka:9092"))
     [command] = (result["cmd"] for name, result in found.items() if name.endswith("with what is wanted"))
     assert command.split()[0] == "/opt/pylog/spark/current/bin/pylog"
+
+
+def _command(unit: str, **given: Any) -> list[str]:
+    """Return the arguments of the program that a unit of the role runs, by the role's defaults and *given*."""
+    defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
+    lines = (TEMPLATES / "etc" / "systemd" / "system" / f"{unit}.service.j2").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith("ExecStart=")]
+    text = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(line).render(defaults | given)
+    return shlex.split(text)[3:]
+
+
+def test_the_units_pass_on_how_long_files_stay_and_which_records_land() -> None:
+    given = {
+        "ingest_environment": "/opt", "ingest_bootstrap": "h:9092", "ingest_spark_master": "local",
+        "ingest_lake_dir": "/l", "ingest_continuous": False, "__ingest_logs_in": False, "ingest_grace_s": 7200,
+        "ingest_isolation_level": "read_uncommitted",
+    }  # fmt: skip
+    load = job.parse(_command("pylog-ingest", **given))
+    assert (load.grace_s, load.isolation_level) == (7200, IsolationLevel.READ_UNCOMMITTED)
+    assert compact.parse(_command("pylog-compact", **given)).grace_s == 7200
