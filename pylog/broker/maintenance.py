@@ -132,10 +132,6 @@ class Maintenance:
         except OSError:
             return math.nan  # a disk that fails must not take the other metrics with it
 
-    def believed_ms(self) -> int:
-        """Return the time that retention goes by: a wall clock that jumps ahead makes nothing old at once."""
-        return self._clock.now_ms()
-
     def start(self) -> None:
         """Begin."""
         config = self._config

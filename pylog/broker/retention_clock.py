@@ -47,7 +47,7 @@ class RetentionClock:
         self._passed_ms = passed_ms
         noted_ms = _read(path)
         self._offset_ms = (self._wall_ms() if noted_ms is None else noted_ms) - self._passed_ms()
-        self._jumped_at_ms = 0  # when the hour began, and how far ahead the clock was then
+        self._jumped_at_ms = 0  # when the hour began, and how far ahead the clock was at least since then
         self._jumped_by_ms = 0
         self.jumped_ms = 0
         self.now_ms()  # the hour begins now
@@ -63,6 +63,7 @@ class RetentionClock:
             return wall_ms
         if not self.jumped_ms or ahead_ms > self._jumped_by_ms + JUMP_MS:
             self._jumped_at_ms, self._jumped_by_ms = passed_ms, ahead_ms
+        self._jumped_by_ms = min(self._jumped_by_ms, ahead_ms)
         self.jumped_ms = ahead_ms
         if passed_ms - self._jumped_at_ms >= TRUST_AFTER_MS:
             self._offset_ms += ahead_ms

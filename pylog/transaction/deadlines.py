@@ -46,6 +46,10 @@ class Deadlines:
         self._late_ms.pop(transactional_id, None)
         self._in_heap.pop(transactional_id, None)
 
+    def by_use(self) -> list[str]:
+        """Return all ids, that which was used last at the end."""
+        return list(self._used_ms)
+
     def due(self, now_ms: int) -> list[str]:
         """Return the ids whose transaction is open for too long at *now_ms*, and those that nobody uses any more."""
         late: dict[str, None] = {}

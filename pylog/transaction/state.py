@@ -437,6 +437,13 @@ class Transaction:
         is_unused = metadata.update_ms + self._config.expiration_ms <= now_ms
         return self._write(None, None) if is_unused else []
 
+    def follow_jump(self, ahead_ms: int, now_ms: int) -> None:
+        """Take over a clock that was set ahead by *ahead_ms*, to *now_ms*: nothing has become older by that."""
+        if self.metadata is not None:
+            self.metadata = _after_jump(self.metadata, ahead_ms, now_ms)
+        if self.pending is not None and self.pending.metadata is not None:
+            self.pending = replace(self.pending, metadata=_after_jump(self.pending.metadata, ahead_ms, now_ms))
+
     def replace_producer(self, producer_id: int, now_ms: int) -> list[Action]:
         """Take the id away from everybody who had it; *producer_id*, which nobody has, goes to the next who asks.
 
@@ -580,6 +587,13 @@ class Transaction:
                 metadata = replace(metadata, update_ms=before.update_ms)  # the clock was set back
         self.pending = Write(metadata, token, code)
         return [self.pending]
+
+
+def _after_jump(metadata: TransactionMetadata, ahead_ms: int, now_ms: int) -> TransactionMetadata:
+    start_ms = metadata.start_ms
+    if start_ms != NO_TIME:
+        start_ms = min(start_ms + ahead_ms, now_ms)
+    return replace(metadata, start_ms=start_ms, update_ms=min(metadata.update_ms + ahead_ms, now_ms))
 
 
 def _is_next_producer(metadata: TransactionMetadata | None, producer_id: int, producer_epoch: int) -> bool:

@@ -35,6 +35,8 @@ PARKED_STEP_S = 0.005
 """How often it looks."""
 
 SWEEP_S = 0.5
+JUMP_MS = 1000
+"""How far the wall clock may get ahead of the time that passes between two looks at it before somebody has set it."""
 """How often ids are looked for that have waited too long; idle ones cost nothing."""
 
 MAX_ID_CHARACTERS = 8_191
@@ -80,6 +82,7 @@ class TransactionCoordinator:
         metrics: Metrics,
         *,
         wall_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
         acknowledgements: Acknowledgements,
         fill_ids: Callable[[], Coroutine[None, None, None]],
         new_producer_id: NewProducerId,
@@ -91,14 +94,16 @@ class TransactionCoordinator:
             partitions: hosted here.
             settings: bounds of transactions, and of the topic that keeps them.
             metrics: where ids are counted.
-            wall_ms: the clock for records and time-outs; it does not jump ahead.
+            wall_ms: the clock for records and time-outs, as somebody may set it.
+            steady_ms: a time that only goes on.
             acknowledgements: wait for in-sync replicas.
             fill_ids: makes sure that there is an id to draw; raises ApiError where no controller gives any.
             new_producer_id: draws an id.
             markers: sends the ends of transactions to partitions.
         """
         self._partitions = partitions
-        self._wall_ms = wall_ms
+        self._wall_ms, self._steady_ms = wall_ms, steady_ms
+        self._looked_ms = wall_ms(), steady_ms()
         self._fill_ids = fill_ids
         self._new_producer_id = new_producer_id
         self._tasks = Tasks()
@@ -140,8 +145,13 @@ class TransactionCoordinator:
             await asyncio.sleep(SWEEP_S)
 
     def expire(self, now_ms: int) -> None:
-        """End what has waited too long at *now_ms*."""
+        """End what has waited too long at *now_ms*; that the wall clock was set ahead makes nothing older."""
+        before_ms, before_steady_ms = self._looked_ms
+        _, steady_ms = self._looked_ms = now_ms, self._steady_ms()
+        ahead_ms = now_ms - before_ms - (steady_ms - before_steady_ms)
         for shard in list(self._shards.values()):
+            if ahead_ms > JUMP_MS:
+                shard.follow_jump(ahead_ms, now_ms)
             shard.expire(now_ms)
 
     @property

@@ -72,7 +72,7 @@ class TransactionContext:
     Attributes:
         partitions: where the shards' logs are, and the image in force.
         acknowledgements: wait for in-sync replicas.
-        wall_ms: the clock for records and time-outs; it does not jump ahead.
+        wall_ms: the clock for records and time-outs.
         config: bounds of transactions.
         tasks: run what waits.
         new_producer_id: draws an id.
@@ -304,6 +304,14 @@ class TransactionShard(LoadedShard):
                     *(transactional_id, before.state.name, before.producer_id, before.producer_epoch),
                 )
                 self.carry_out(transactional_id, transaction, actions)
+
+    def follow_jump(self, ahead_ms: int, now_ms: int) -> None:
+        """Let all that began or was used before the clock was set ahead by *ahead_ms* be no older for that."""
+        for transactional_id in self._deadlines.by_use():
+            transaction = self.ids[transactional_id]
+            transaction.follow_jump(ahead_ms, now_ms)
+            if transaction.metadata is not None:
+                self._deadlines.note(transactional_id, transaction.metadata)
 
     def _leave_the_future(self, now_ms: int) -> None:
         for transactional_id, transaction in self.ids.items():

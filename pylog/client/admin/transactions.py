@@ -207,17 +207,20 @@ class TransactionAdmin:
 
         Raises:
             ApiError: the coordinator refuses.
-            TransactionEnded: it is being committed, or has ended before; nothing was aborted.
+            TransactionEnded: it is being committed, or has ended before, or nobody could see how it ended.
         """
-        name, is_aborted = transactional_id, False
+        name, is_aborted, is_unclear = transactional_id, False, False
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_FENCING_TIMEOUT_MS)
 
         def read(answer: CoordinatorAnswer) -> None:
-            nonlocal is_aborted
+            nonlocal is_aborted, is_unclear
             found = InitProducerIdResponse.decode(_INIT_VERSION, answer.body)
+            is_unclear = is_unclear or answer.is_repeated
             if found.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
                 # It ends, and the next try comes later; how it ends its producer may have decided before us.
+                is_unclear = True
                 state = next((view.state for view in _described(client, answer.broker, [name])), "")
+                is_unclear = False
                 if state in _COMMITTED_STATES:
                     raise TransactionEnded(f"{name!r} is in state {state}: its producer commits")
                 is_aborted = is_aborted or state in _ABORTED_STATES
@@ -226,7 +229,8 @@ class TransactionAdmin:
         with self._client() as client:
             client.ask_coordinator(name, TRANSACTION, request, _INIT_VERSION, read)
         if not is_aborted:
-            raise TransactionEnded(f"the transaction of {name!r} had ended before; its producer is fenced")
+            how = "ended, and nobody could see how" if is_unclear else "had ended before"
+            raise TransactionEnded(f"the transaction of {name!r} {how}; its producer is fenced")
 
     def abort_in_partition(self, transaction: OpenTransaction) -> None:
         """Write the marker that aborts a hanging transaction where it hangs.

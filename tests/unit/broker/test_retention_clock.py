@@ -68,6 +68,18 @@ def test_a_second_jump_must_last_for_an_hour_of_its_own(tmp_path: Path) -> None:
     assert machine.after(1) == BEGIN_MS + machine.passed_ms + 8 * DAY_MS
 
 
+def test_a_jump_that_is_repeated_must_last_for_an_hour_of_its_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.set_ahead_ms = DAY_MS
+    machine.after(60_000)
+    machine.set_ahead_ms = 2 * JUMP_MS
+    machine.after(TRUST_AFTER_MS - 120_000)
+    machine.set_ahead_ms = DAY_MS
+    machine.after(0)
+    assert machine.after(TRUST_AFTER_MS - 1) == BEGIN_MS + machine.passed_ms
+    assert machine.after(1) == BEGIN_MS + machine.passed_ms + DAY_MS
+
+
 def test_a_jump_that_is_taken_back_leaves_no_trace(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.set_ahead_ms = DAY_MS

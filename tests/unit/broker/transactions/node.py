@@ -47,7 +47,8 @@ class Node:
     """See the module.  Every topic has two partitions, and broker 1, which this is, as its only replica at first.
 
     Attributes:
-        now_ms: the clock on the wall, and the steady one.
+        now_ms: the steady clock, and that on the wall while nobody sets it.
+        set_ahead_ms: how far somebody has set the one on the wall ahead.
         leaders: the broker that leads all partitions of a topic, and its leader epoch.
         topic_ids: of the topics that exist.
         has_ids: whether the controller gives producer ids.
@@ -57,6 +58,7 @@ class Node:
     def __init__(self, directory: Path, level: int = 4) -> None:
         settings = parse_broker_settings({"transactional.id.expiration.ms": "3600000"})
         self.now_ms, self.version, self.level = 1_000_000, 0, level
+        self.set_ahead_ms = 0
         self.leaders: dict[str, tuple[int, int]] = dict.fromkeys(IDS, (1, 1))
         self.topic_ids = dict(IDS)
         self.isr: tuple[int, ...] = (1,)
@@ -68,7 +70,7 @@ class Node:
         self.acknowledgements = acknowledgements = Acknowledgements(lambda: self.now_ms)
         self.partitions.subscribe(acknowledgements.moved, Moved.HIGH_WATERMARK, Moved.LEADER)
         metrics, keys = Metrics(), PeerKeys(b"secret")
-        clocks: Any = {"wall_ms": lambda: self.now_ms, "acknowledgements": acknowledgements}
+        clocks: Any = {"wall_ms": lambda: self.now_ms + self.set_ahead_ms, "acknowledgements": acknowledgements}
         config = typed(CoordinatorConfig, settings)
         self.groups = GroupCoordinator(self.partitions, config, metrics, now_ms=lambda: self.now_ms, **clocks)
         ends = TransactionEnds(self.partitions, self.groups, acknowledgements, lambda: self.now_ms)
@@ -87,6 +89,7 @@ class Node:
             fill_ids=fill,
             new_producer_id=lambda: next(producer_ids) if self.has_ids else None,
             markers=self.markers,
+            steady_ms=lambda: self.now_ms,
             **clocks,
         )
         self.verifier = Verifier(1, keys, self.partitions, self.transactions)

@@ -439,6 +439,39 @@ def test_what_was_being_written_when_the_clock_was_set_back_is_ended(tmp_path: P
     run(story, tmp_path)
 
 
+@pytest.mark.parametrize("is_being_written", [False, True])
+def test_a_clock_that_is_set_ahead_ends_nothing_early_and_nothing_late(tmp_path: Path, is_being_written: bool) -> None:
+    async def story(node: Node) -> None:
+        await init(node, "idle")
+        producer = await init(node, timeout_ms=10_000)
+        assert await add(node, producer, 1) is ErrorCode.NONE
+        if is_being_written:
+            node.isr = (1, 2)
+            await node.apply()
+        adding = asyncio.ensure_future(add(node, producer, 0))
+        await node.settle()
+        if is_being_written:
+            assert not adding.done()
+        else:
+            await adding
+        node.now_ms += 2_000
+        node.set_ahead_ms = 8 * 24 * 3_600_000
+        node.transactions.expire(node.now_ms + node.set_ahead_ms)
+        if is_being_written:
+            node.isr = (1,)
+            await node.apply()
+        assert await adding is ErrorCode.NONE
+        await node.send("a", producer)
+        for waited_ms, history in ((8_000, ["data"]), (1, ["data", "abort"])):
+            node.now_ms += waited_ms
+            node.transactions.expire(node.now_ms + node.set_ahead_ms)
+            await node.settle()
+            assert node.history(T0) == history
+        assert node.transactions.describe("idle") is not None
+
+    run(story, tmp_path)
+
+
 def test_a_coordinator_writes_whatever_size_its_topic_allows(tmp_path: Path) -> None:
     async def story(node: Node) -> None:
         open_one, late = await init(node, "open"), await init(node, "late", timeout_ms=1_000)

@@ -52,6 +52,7 @@ class Cluster(TransactionAdmin):
         self.away: set[int] = set()
         self.after_list: Callable[[NodeAddress], None] = lambda broker: None
         self.tries: list[tuple[str, ErrorCode]] = []
+        self.is_repeated = False
         self.timeouts_ms: list[int] = []
 
     def open(self, partitions: Iterable[TopicPartition] | None = None) -> list[OpenTransaction]:
@@ -90,7 +91,7 @@ class Cluster(TransactionAdmin):
             self.ids_of[2][4], code = self.tries.pop(0)
             body = InitProducerIdResponse(error_code=code, producer_id=4, producer_epoch=1).encode(version)
             try:
-                return read(CoordinatorAnswer(TWO, memoryview(body), False))
+                return read(CoordinatorAnswer(TWO, memoryview(body), self.is_repeated))
             except ApiError as error:
                 if not error.retriable:
                     raise
@@ -257,3 +258,10 @@ def test_a_transaction_that_had_ended_is_not_said_to_be_aborted() -> None:
     with pytest.raises(TransactionEnded, match="ended before") as caught:
         cluster.abort("id-4")
     assert failure_of(caught.value).fault is faults.TRANSACTION_NOT_OPEN
+
+
+def test_an_abort_whose_answer_was_lost_is_not_said_to_have_come_too_late() -> None:
+    cluster = Cluster([])
+    cluster.tries, cluster.is_repeated = [("Empty", ErrorCode.NONE)], True
+    with pytest.raises(TransactionEnded, match="nobody could see how"):
+        cluster.abort("id-4")
