@@ -27,8 +27,8 @@ terminal, and `pylog explain pylog_group_lag_seconds` what a metric means.
 
 Words in capitals stand for values. HOST, BROKER, TOPIC and others that the alert's labels have are those labels, and
 VALUE is what its condition measured. The rest is yours to fill in: ID is a broker's id, DIR a data directory, NAME an
-inventory. `fab` runs on the control machine and wants `--inventory inventories/NAME`. `pylog` runs on a broker's host,
-on a secured cluster as `sudo pylog`; anywhere else it wants `--bootstrap HOST:PORT`.
+inventory. `fab` runs on the control machine and wants `--inventory inventories/NAME`. `pylog` and
+`systemctl` run on a broker's host, there with `sudo`; anywhere else `pylog` wants `--bootstrap HOST:PORT`.
 
 Two times stand beside an alert. *Active since*, on Prometheus's page, is when its condition began to hold. *Since*, in
 what an Alertmanager sends, is later by the column *after*: the condition had held for so long. What broke may be a
