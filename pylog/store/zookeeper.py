@@ -350,6 +350,8 @@ class ZooKeeperStore(Store):
     def _start(self, client: KazooClient, timeout_s: float) -> None:
         try:
             client.start(timeout=timeout_s)
+        except kazoo_errors.NoAuthError:
+            return  # the session is open; kazoo has looked for its root, see `_exists`
         except KazooTimeoutError as error:
             reason = client.handler.failure
             if client._state == KeeperState.AUTH_FAILED:
@@ -362,7 +364,8 @@ class ZooKeeperStore(Store):
         self._start(client, timeout_s)
         rights = self._security.rights
         try:
-            client.ensure_path(chroot, None if rights is None else _acl(rights.of("/")))
+            if not _exists(client, chroot):
+                client.ensure_path(chroot, None if rights is None else _acl(rights.of("/")))
         except KazooException as error:
             raise self._translate(error, chroot) from error
         finally:
@@ -537,6 +540,14 @@ def _rights(acl: Iterable[ACL]) -> dict[Identity, Right]:
         identity = Identity(scheme, name)
         found[identity] = found.get(identity, Right(0)) | Right(perms & Right.ALL)
     return found
+
+
+def _exists(client: KazooClient, path: str) -> bool:
+    """Return whether there is a node; who may not read it is refused by servers from 3.9 on, and so told that it is."""
+    try:
+        return client.exists(path) is not None
+    except kazoo_errors.NoAuthError:
+        return True
 
 
 def _stop(client: KazooClient) -> None:

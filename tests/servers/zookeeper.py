@@ -23,6 +23,7 @@ from types import TracebackType
 
 from tests.servers.certificates import Authority
 from tests.servers.jvm import shared_classes
+from tests.servers.maven import classpath, jars
 from tests.servers.ports import free_ports
 
 _JAR = Path("/usr/share/java/zookeeper.jar")
@@ -33,6 +34,13 @@ _NETTY = ("netty-codec", "netty-resolver", "netty-transport-native-unix-common")
 _SERVER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _CLI_MAIN = "org.apache.zookeeper.ZooKeeperMain"
 JARS = ":".join([_CLASSPATH, *(f"/usr/share/java/{name}.jar" for name in _NETTY)])
+DEBIAN_13 = "3.9.3"
+"""The version of Debian 13's package; it comes through Maven, with what it does not name itself."""
+_BESIDE = (
+    "io.dropwizard.metrics:metrics-core:4.1.12.1",
+    "org.xerial.snappy:snappy-java:1.1.10.5",
+    "org.slf4j:slf4j-reload4j:1.7.36",
+)
 _JVM = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
 SETTINGS = (
     "initLimit=20",
@@ -52,8 +60,8 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{1} %m%n
 """
 
 
-def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[str]:
-    """Return the command that runs *main_class* of Debian's ZooKeeper.
+def java_command(main_class: str, *args: str, jvm: Sequence[str] = (), class_path: str = JARS) -> list[str]:
+    """Return the command that runs *main_class* of Debian's ZooKeeper, or of another one.
 
     Raises:
         RuntimeError: Java or ZooKeeper is not installed.
@@ -62,7 +70,7 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[s
         raise RuntimeError(
             "tests need a real ZooKeeper: apt-get install --no-install-recommends zookeeper default-jre-headless"
         )
-    return ["java", *_JVM, *jvm, "-cp", JARS, main_class, *args]
+    return ["java", *_JVM, *jvm, "-cp", class_path, main_class, *args]
 
 
 def _shell_command(hosts: str) -> list[str]:
@@ -111,9 +119,17 @@ class ZooKeeperServer:
     """
 
     def __init__(
-        self, directory: Path, port: int, settings: Sequence[str], myid: int | None, heap_mb: int, host: str
+        self,
+        directory: Path,
+        port: int,
+        settings: Sequence[str],
+        myid: int | None,
+        heap_mb: int,
+        host: str,
+        version: str = "",
     ) -> None:
         self.port = port
+        self._version = version
         self._host = host
         self.log_path = directory / "server.log"
         self._config = directory / "zoo.cfg"
@@ -154,13 +170,20 @@ class ZooKeeperServer:
 
     def start(self, jvm: Sequence[str] | None = None) -> None:
         """Start the process, by default with its classes from an archive; `wait_serving` waits for it."""
-        more = shared_classes("zookeeper", JARS, serve_once) if jvm is None else jvm
+        class_path, more = JARS, jvm or ()
+        if self._version:
+            artifacts = (f"org.apache.zookeeper:zookeeper:{self._version}", *_BESIDE)
+            class_path = classpath(jars(f"zookeeper-{self._version}", artifacts))
+        elif jvm is None:
+            more = shared_classes("zookeeper", JARS, serve_once)
         jvm = [f"-Xmx{self._heap_mb}m", f"-Dlog4j.configuration=file:{self._log4j}", *more]
         if self._joins:
             jvm.append("-Dzookeeper.db.autocreate=false")
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                java_command(_SERVER_MAIN, str(self._config), jvm=jvm), stdout=log, stderr=subprocess.STDOUT
+                java_command(_SERVER_MAIN, str(self._config), jvm=jvm, class_path=class_path),
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def wait_serving(self) -> None:
@@ -239,6 +262,7 @@ class ZooKeeper:
         host: where clients reach them.
         authority: opens a second port, by TLS alone; it signs the server's certificate and those of clients.
         more: further lines of the configuration.
+        version: of the servers; empty for Debian's.
     """
 
     def __init__(
@@ -251,6 +275,7 @@ class ZooKeeper:
         host: str = "127.0.0.1",
         authority: Authority | None = None,
         more: Sequence[str] = (),
+        version: str = "",
     ) -> None:
         assert authority is None or servers == 1, "a port by TLS is for a single server"
         self._host = host
@@ -277,7 +302,13 @@ class ZooKeeper:
             settings += self.members
         self.servers = [
             ZooKeeperServer(
-                directory / f"zk{1 + index}", port, settings, 1 + index if servers > 1 else None, heap_mb, host
+                directory / f"zk{1 + index}",
+                port,
+                settings,
+                1 + index if servers > 1 else None,
+                heap_mb,
+                host,
+                version,
             )
             for index, port in enumerate(client_ports)
         ]

@@ -31,7 +31,7 @@ from pylog.store.zookeeper_security import ZooKeeperSecurity
 from tests.servers.certificates import HOUR, Authority
 from tests.servers.ports import free_ports
 from tests.servers.stores import Events
-from tests.servers.zookeeper import ZooKeeper
+from tests.servers.zookeeper import DEBIAN_13, ZooKeeper
 
 BROKER = digest_identity("pylog", "broker's secret")
 READER = digest_identity("reader", "reader's secret")
@@ -46,9 +46,12 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[ZooKeeper]:
-    with ZooKeeper(tmp_path_factory.mktemp("secured"), authority=authority, tick_ms=2_000) as running:
+@pytest.fixture(scope="module", params=["", DEBIAN_13], ids=["debian-12", "debian-13"])
+def zookeeper(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, request: pytest.FixtureRequest
+) -> Iterator[ZooKeeper]:
+    home = tmp_path_factory.mktemp("secured")
+    with ZooKeeper(home, authority=authority, tick_ms=2_000, version=request.param) as running:
         yield running
 
 
