@@ -10,7 +10,7 @@ Offsets are the source's own; the offset maps, which are in the target too, tran
 import json
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.client.admin.groups import GroupAdmin
@@ -21,6 +21,7 @@ from pylog.errors import PylogError
 from pylog.mirror import follow
 from pylog.mirror.config import MirrorConfig
 from pylog.mirror.meters import Meters, now_ms
+from pylog.mirror.scout import Scout
 from pylog.model import Offset, TopicPartition
 
 _VERSION = 1
@@ -147,17 +148,28 @@ def load(config: MirrorConfig) -> dict[GroupTopic, Checkpoint]:
     return found
 
 
+def is_carrier(topics: Sequence[str], partitions: Collection[TopicPartition]) -> bool:
+    """Return whether the instance with *partitions* carries the offsets: it has the first of all that are mirrored.
+
+    Args:
+        topics: without those that the target refuses: nobody has partitions of them.
+        partitions: that the instance mirrors.
+    """
+    return bool(topics) and TopicPartition(topics[0], 0) in partitions
+
+
 class Carrier:
-    """Carries the groups' offsets over, from a thread of its own; the instance with the first partition does it.
+    """Carries the groups' offsets over, from a thread of its own; see `is_carrier` for which instance does it.
 
     Args:
         config: of the mirror.
+        scout: knows which topics the target takes.
         meters: which partitions this instance has.
         notices: told what an operator should know.
     """
 
-    def __init__(self, config: MirrorConfig, meters: Meters, notices: Notices) -> None:
-        self._config, self._meters, self._notices = config, meters, notices
+    def __init__(self, config: MirrorConfig, scout: Scout, meters: Meters, notices: Notices) -> None:
+        self._config, self._scout, self._meters, self._notices = config, scout, meters, notices
         self._written: Written | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="groups", daemon=True)
@@ -185,7 +197,7 @@ class Carrier:
     def _carry(self) -> None:
         source = GroupAdmin(self._config.source.connection)
         names = follow.mirrored(self._config, source.cluster().topics)
-        if not names or TopicPartition(names[0], 0) not in self._meters.partitions():
+        if not names or not is_carrier(self._scout.topics, self._meters.partitions()):
             self._written = None  # another instance carries them, and what is written down changes
             self._meters.forget_carried()
             return

@@ -49,7 +49,7 @@ def run(config: MirrorConfig, stop: Stop, notices: Notices, relay: Relay | None 
         scout = Scout(config, meters, notices)
         scout.start()
         stack.callback(scout.close)
-        carrier = Carrier(config, meters, notices)
+        carrier = Carrier(config, scout, meters, notices)
         carrier.start()
         stack.callback(carrier.close)
         while not (scout.is_ready or stop.wait(_WAIT_S)):

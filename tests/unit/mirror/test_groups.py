@@ -2,7 +2,7 @@
 
 import pytest
 
-from pylog.mirror.groups import Checkpoint, GroupTopic, Written, checkpoints
+from pylog.mirror.groups import Checkpoint, GroupTopic, Written, checkpoints, is_carrier
 from pylog.model import TopicPartition
 
 IDS = {"clicks": "C", "views": "V"}
@@ -68,3 +68,10 @@ def test_records_come_back_as_they_were() -> None:
 def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"checkpoint|JSON|Expecting"):
         Checkpoint.decode(data)
+
+
+def test_the_instance_with_the_first_partition_of_what_the_target_takes_carries_the_offsets() -> None:
+    first, second = ({TopicPartition(topic, number) for topic in ("clicks", "views")} for number in (0, 1))
+    assert is_carrier(["clicks", "views"], first)
+    assert not is_carrier(["clicks", "views"], second)
+    assert not is_carrier([], first)
