@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.testing import BrokerProcess
+from pylog.testing import BrokerProcess, SecuredBroker
 from tests.cluster.conftest import write_config
 from tests.consumers.conftest import CONFIG
 from tests.servers.zookeeper import ZooKeeper
@@ -15,6 +15,7 @@ from tests.servers.zookeeper import ZooKeeper
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ELSEWHERE = {
     "quickstart": "tests/net/test_cli_cluster.py",
+    "secured_client": "below",
     "spark_batch": "tests/pipeline/test_examples.py",
     "spark_stream": "tests/pipeline/test_examples.py",
     "spark_to_topic": "tests/pipeline/test_examples.py",
@@ -56,6 +57,17 @@ def test_it_prints_what_it_should(name: str, cluster: tuple[str, str]) -> None:
         timeout=60,
     )
     assert (ended.returncode, sorted(ended.stdout.splitlines())) == (0, sorted(PRINTED[name])), ended.stderr
+
+
+def test_a_file_of_properties_is_all_that_a_client_needs_to_log_in(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    with SecuredBroker(tmp_path / "broker") as broker:
+        file.write_text("".join(f"{name}={value}\n" for name, value in broker.client().items()))
+        command = [sys.executable, str(EXAMPLES / "secured_client.py"), str(file)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout.splitlines()) == (0, ["0 record 0", "1 record 1", "2 record 2"]), (
+        ended.stderr
+    )
 
 
 def test_the_pytest_fixture_works() -> None:
