@@ -1,5 +1,6 @@
 """The console as a process beside a broker with logins and ACLs: who sees what, also while the broker is away."""
 
+import copy
 import http.cookiejar
 import json
 import re
@@ -13,10 +14,11 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import confluent_kafka
 import pytest
+from selenium.webdriver import Chrome
 
 from pylog.audit import load
 from pylog.audit.counting import AUDIT_TOPIC
@@ -28,10 +30,13 @@ from pylog.client.admin.groups import GroupAdmin
 from pylog.client.connection import Connection
 from pylog.client.message import Message
 from pylog.client.producer import Producer
+from pylog.console.pages import PAGES
 from pylog.model import TopicPartition
 from pylog.security.acl import Binding, Entry, Operation, Pattern, PatternType, Permission, ResourceType
 from pylog.testing import BrokerProcess
-from tests.programs.program import Program, wait_until
+from tests.programs.browser import Screen
+from tests.programs.browser import browser as start_browser
+from tests.programs.program import Program, json_server, wait_until
 from tests.servers.certificates import Authority
 from tests.servers.ports import free_ports
 from tests.unit.console.ledgers import WINDOW_MS, progress_of_the_mirror, reports
@@ -112,12 +117,24 @@ class Answer:
 class Browser:
     """Keeps cookies, follows redirects and verifies the console's certificate, as browsers do."""
 
+    _sessions: ClassVar[dict[tuple[str, str], http.cookiejar.Cookie]] = {}
+
     def __init__(self, url: str, context: ssl.SSLContext) -> None:
         self._url = url
+        self.context = context
+        self.cookies = http.cookiejar.CookieJar()
         self._opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=context),
-            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()),
+            urllib.request.HTTPSHandler(context=context), urllib.request.HTTPCookieProcessor(self.cookies)
         )
+
+    def become(self, user: str) -> None:
+        """Take the session of *user*, who logs in once for all tests: logins from one address are limited."""
+        if (kept := self._sessions.get((self._url, user))) is not None:
+            self.cookies.set_cookie(kept)
+            return
+        self.cookies.clear()  # a login ends the session whose cookie it comes with
+        assert self.log_in(user, PASSWORDS[user]).status == 200
+        [self._sessions[self._url, user]] = self.cookies
 
     def get(self, path: str) -> Answer:
         return self._open(urllib.request.Request(self._url + path))
@@ -134,6 +151,11 @@ class Browser:
         assert found is not None
         body = urllib.parse.urlencode({"token": found[1], **form}).encode()
         return self._open(urllib.request.Request(self._url + address, body, {"Origin": self._url}))
+
+    def send_raw(self, address: str, form: dict[str, str], **headers: str) -> Answer:
+        """Send any form with any headers; ``_`` of a header's name is ``-``."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._open(urllib.request.Request(self._url + address, urllib.parse.urlencode(form).encode(), named))
 
     def _open(self, request: urllib.request.Request) -> Answer:
         try:
@@ -152,7 +174,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def console(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def prometheus() -> Iterator[str]:
+    """What answers as Prometheus does: alerts about things of which few may know."""
+    labels = ({"topic": "salaries"}, {"group": "payroll-readers"}, {"connector": "payroll-sink"}, {"topic": "clicks"})
+    alerts = [
+        {"labels": {"alertname": "PylogTest", **one}, "state": "firing", "annotations": {"summary": str(one)}}
+        for one in labels
+    ]
+    answers = {"/api/v1/alerts": {"data": {"alerts": alerts}}, "/api/v1/query": {"data": {"result": []}}}
+    with json_server(answers) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def console(cluster: Cluster, prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     [port] = free_ports(1)
     config = {
         "listen": f"0.0.0.0:{port}",
@@ -169,6 +204,7 @@ def console(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "read_payloads": ["alice"],
         "changes": ["reset-offsets", "produce"],
         "changers": ["admin", "bob"],
+        "prometheus": prometheus,
         "certificate_file": str(cluster.certificate),
         "key_file": str(cluster.certificate),
     }
@@ -194,7 +230,7 @@ def test_the_broker_judges_the_password(browser: Browser) -> None:
 
 
 def test_people_see_what_their_acls_let_them_see(browser: Browser) -> None:
-    browser.log_in("alice", PASSWORDS["alice"])
+    browser.become("alice")
     assert [row["name"] for row in browser.get("/api/topics").json["topics"]] == ["clicks"]
     assert browser.get("/topics/salaries").status == 404
     assert browser.get("/api/topics/clicks").json["partitions"][0]["end_offset"] == 300
@@ -205,14 +241,14 @@ def test_people_see_what_their_acls_let_them_see(browser: Browser) -> None:
 
 
 def test_users_and_rules_are_for_those_who_may_describe_the_cluster(browser: Browser) -> None:
-    browser.log_in("bob", PASSWORDS["bob"])
+    browser.become("bob")
     refused = browser.get("/api/rules").json
     assert (refused["users"], refused["rules"]) == ([], [])
     assert {row["what"] for row in refused["unknown"] if "CLUSTER_AUTHORIZATION_FAILED" in row["reason"]} == {
         "users",
         "rules",
     }
-    browser.log_in("admin", PASSWORDS["admin"])
+    browser.become("admin")
     shown = browser.get("/api/rules").json
     assert [(row["user"], row["has_rules"]) for row in shown["users"]] == [
         ("admin", False),
@@ -234,20 +270,20 @@ def test_people_see_the_transactions_that_they_may_describe(browser: Browser, cl
     producer.begin_transaction()
     producer.produce("salaries", b"paid", partition=1)
     producer.flush()
-    browser.log_in("admin", PASSWORDS["admin"])
+    browser.become("admin")
     [one] = browser.get("/api/transactions").json["transactions"]
     assert (one["transactional_id"], one["state"], one["partition_count"]) == ("payments", "Ongoing", 1)
     described = browser.get("/api/transaction?id=payments").json
     assert described["partitions"] == [{"topic": "salaries", "partition": 1}]
     assert browser.get("/api/transactions/hanging?older_than=0").json["sentence"] == "No transaction hangs."
-    browser.log_in("bob", PASSWORDS["bob"])
+    browser.become("bob")
     assert browser.get("/api/transactions").json["transactions"] == []
     assert browser.get("/transaction?id=payments").status == 403
     producer.commit_transaction(30.0)
 
 
 def test_the_console_s_own_rights_are_nobody_s(browser: Browser) -> None:
-    browser.log_in("bob", PASSWORDS["bob"])
+    browser.become("bob")
     assert [row["name"] for row in browser.get("/api/topics").json["topics"]] == ["clicks"]
     assert browser.get("/topics/clicks/0/records").status == 403
     assert browser.get("/topics/clicks/search?q=n").status == 403
@@ -255,7 +291,7 @@ def test_the_console_s_own_rights_are_nobody_s(browser: Browser) -> None:
 
 
 def test_records_come_in_pages_and_markup_stays_text(browser: Browser) -> None:
-    browser.log_in("alice", PASSWORDS["alice"])
+    browser.become("alice")
     answer = browser.get("/api/topics/clicks/0/records")
     assert answer.status == 200, answer.text
     latest = answer.json
@@ -278,7 +314,7 @@ def test_records_come_in_pages_and_markup_stays_text(browser: Browser) -> None:
 
 
 def test_completeness_names_the_first_missing_record_of_topics_one_may_see(browser: Browser, cluster: Cluster) -> None:
-    browser.log_in("alice", PASSWORDS["alice"])
+    browser.become("alice")
     before = browser.get("/api/completeness").json
     assert before["verdict"] == "unknown"
     assert "nobody counts there" in before["unknown"][0]["reason"]
@@ -315,7 +351,7 @@ def test_completeness_names_the_first_missing_record_of_topics_one_may_see(brows
 
 def test_changes_are_made_with_the_person_s_rights_and_written_down(browser: Browser, cluster: Cluster) -> None:
     GroupAdmin(cluster.connection()).commit("readers", {TopicPartition("salaries", 0): 0})
-    browser.log_in("admin", PASSWORDS["admin"])
+    browser.become("admin")
     written = browser.send("/topics/salaries/produce", key="k", value="a secret", partition="0", confirm="salaries")
     assert written.status == 200, written.text
     assert "salaries:0" in written.text
@@ -334,20 +370,141 @@ def test_changes_are_made_with_the_person_s_rights_and_written_down(browser: Bro
     ]
     assert "a secret" not in str(lines)
     # bob may make changes here, and the brokers' ACLs still do not let him write to clicks.
-    browser.log_in("bob", PASSWORDS["bob"])
+    browser.become("bob")
     refused = browser.send("/topics/clicks/produce", value="x", confirm="clicks")
     assert (refused.status, "TOPIC_AUTHORIZATION_FAILED" in refused.text) == (403, True)
     assert browser.get("/api/changes").json["changes"] == []
-    browser.log_in("admin", PASSWORDS["admin"])
+    browser.become("admin")
     wait_until(
         lambda: [row["state"] for row in browser.get("/api/changes").json["changes"]][:2] == ["failed", "begun"],
         "the line is read",
     )
 
 
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    with start_browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+def test_a_person_logs_in_writes_a_record_and_moves_a_group(driver: Chrome, console: str, cluster: Cluster) -> None:
+    GroupAdmin(cluster.connection()).commit("walkers", {TopicPartition("salaries", 1): 0})
+    screen = Screen(driver, console)
+
+    def arrived(path: str) -> None:
+        wait_until(lambda: screen.path == path, lambda: f"{path}, not {screen.path}: {screen.text}")
+        assert screen.violations() == []
+        screen.emulate(prefers_color_scheme="dark")
+        assert screen.violations("color-contrast") == []
+        screen.emulate()
+
+    screen.open("/topics/salaries/produce")
+    arrived("/login?next=%2Ftopics%2Fsalaries%2Fproduce")
+    screen.fill("User of the cluster", "admin").fill("Password", "wrong").send("Password")
+    wait_until(lambda: screen.verdict == "Name or password is wrong.", lambda: screen.text)
+    arrived("/login")
+    screen.fill("User of the cluster", "admin").fill("Password", PASSWORDS["admin"]).send("Password")
+    arrived("/topics/salaries/produce")
+    screen.fill("Value", "<b>typed</b>").fill("Type the topic's name to produce", "salaries")
+    screen.send("Type the topic's name to produce")
+    wait_until(lambda: screen.heading == "Produced to salaries", lambda: screen.text)
+    arrived("/topics/salaries/produce")
+    [[place, _]] = screen.rows("What was done")
+    assert place.startswith("salaries:")
+    screen.open("/groups").follow("walkers")
+    arrived("/group?id=walkers")
+    screen.follow("Move it to other offsets").fill("Go on at", "latest").send("Go on at")
+    arrived("/group/reset?id=walkers&to=latest")
+    assert screen.verdict.startswith("It would read 0 offsets again, and skip ")
+    screen.fill("Type the group's name to move it", "walkers").send("Type the group's name to move it")
+    wait_until(lambda: screen.heading == "Moved group walkers", lambda: screen.text)
+    arrived("/group/reset")
+    screen.follow("Changes")
+    arrived("/changes")
+    wait_until(lambda: screen.reload().rows("Changes made")[0][4:6] == ["walkers", "done"], lambda: screen.text)
+    screen.open("/rules")
+    arrived("/rules")
+    assert "admin" in screen.text
+    assert [one for one in screen.complaints() if "status of 403" not in one] == []
+
+
+def test_who_may_see_little_learns_nothing_else(browser: Browser, cluster: Cluster) -> None:
+    """bob may see clicks; every page is asked, and every name that is not his to know is looked for."""
+    admin = cluster.connection()
+    secrets = ("salaries", "payroll-readers", "payments", "payroll-sink", "payroll-site", "alice", "walkers", "<script")
+    if "pylog.offsets.payroll-site" not in AclAdmin(admin).cluster().topics:
+        AclAdmin(admin).create_topic("pylog.offsets.payroll-site", partitions=1)
+    GroupAdmin(admin).commit("payroll-readers", {TopicPartition("salaries", 0): 0})
+    paths = [
+        path.replace("{topic}", "clicks").replace("{partition}", "0").replace("{window}", "2030-01-01T00:01:00Z")
+        .replace("{alert}", "PylogBrokerDown")
+        for path, _ in PAGES
+    ]  # fmt: skip
+    # What is looked for is there for those who may see it.
+    browser.become("admin")
+    wait_until(lambda: "payroll-site" in browser.get("/api/mirror").text, "the mirror is known")
+    wait_until(lambda: "payroll-readers" in browser.get("/api/groups").text, "the group is known")
+    assert "payroll-sink" in browser.get("/api/alerts").text
+    browser.become("bob")
+    statuses = {}
+    for path in paths:
+        answer = browser.get(f"/api{path}")
+        statuses[path] = answer.status
+        assert [one for one in secrets if one in answer.text] == [], path
+        assert [one for one in secrets[:-1] if one in browser.get(path).text] == [], path
+    # Payloads, queries that run on, and what names no group or id.
+    refused = {"/topics/clicks/search", "/topics/clicks/tail", "/topics/clicks/0/records", "/streams"}
+    assert {path for path, status in statuses.items() if status == 403} == refused
+    assert {path for path, status in statuses.items() if status not in (200, 403)} == {
+        "/group",
+        "/group/reset",
+        "/transaction",
+    }
+    assert [row["labels"] for row in browser.get("/api/alerts").json["alerts"]] == [{"topic": "clicks"}]
+    assert browser.get("/api/alerts").json["sentence"].endswith("3 more are about what you may not see.")
+    for path in ("/topics/salaries", "/topics/salaries/0/records", "/completeness/salaries", "/topics/salaries/tail"):
+        assert browser.get(f"/api{path}").status in (403, 404), path
+    for path in ("/group?id=payroll-readers", "/group/reset?id=payroll-readers&to=latest", "/transaction?id=payments"):
+        assert browser.get(f"/api{path}").status in (403, 404), path
+
+
+def test_who_may_read_cannot_keep_others_from_reading(browser: Browser) -> None:
+    browser.become("alice")
+    statuses = [browser.get(f"/topics/clicks/tail?follow={number}").status for number in range(4)]
+    assert statuses == [200, 200, 503, 503]
+    assert browser.get("/api/topics/clicks/search?q=n").status == 200
+
+
+def test_sessions_and_forms_cannot_be_made_up(browser: Browser, console: str) -> None:
+    browser.become("bob")
+    [cookie] = browser.cookies
+    token = re.search('name="token" value="([^"]+)"', browser.get("/codes").text)
+    assert token is not None
+    form = {"token": token[1], "id": "readers", "to": "latest", "confirm": "readers"}
+    assert cookie.value is not None
+    for headers in ({}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "https://["}):
+        assert browser.send_raw("/group/reset", form, **headers).status == 403, headers
+    assert browser.send_raw("/group/reset", form, Origin=console, Sec_Fetch_Site="cross-site").status == 403
+    assert browser.send_raw("/group/reset", form | {"token": "x" * 43}, Origin=console).status == 403
+    assert browser.send_raw("/group/reset", form, Origin=console).status in (403, 404)
+    number, _, signature = cookie.value.partition(".")
+    for value in ("", "x", f"{number}.", f".{signature}", f"{number}.{signature[::-1]}", f"{signature}.{number}"):
+        stranger = Browser(console, browser.context)
+        stranger.cookies.set_cookie(copy.copy(cookie))
+        for one in stranger.cookies:
+            one.value = value
+        assert stranger.get("/api/").status == 401, value
+    assert browser.get("/api/").status == 200
+    out = browser.send_raw("/logout", {"token": token[1]}, Origin=console)
+    assert out.status == 200
+    stolen = Browser(console, browser.context)
+    stolen.cookies.set_cookie(cookie)
+    assert stolen.get("/api/").status == 401
+    Browser._sessions.clear()
+
+
 def test_a_stopped_broker_is_said_and_nothing_hangs(browser: Browser, cluster: Cluster) -> None:
-    # Not alice: she may have tried five times within this minute.
-    browser.log_in("admin", PASSWORDS["admin"])
+    browser.become("admin")
     # On a busy machine the first answer of the brokers may come after the page has given up waiting for it.
     wait_until(lambda: browser.get("/api/").json.get("verdict") == "healthy", "the page knows the cluster")
     cluster.broker.stop()
