@@ -171,9 +171,9 @@ class Consumer:
                 if record.offset < end:
                     yield record
                     done += 1
-                    on_progress(done, total)
                 if record.offset >= end - 1 and ends.pop(partition, None) is not None:
                     self.pause(partition)
+            on_progress(done, total)
             # The last offsets of a partition may hold no record: compaction, transaction markers.
             for partition in self.at_end.keys() & ends.keys():
                 del ends[partition]
