@@ -379,7 +379,7 @@ def _old_news(watch: Watch) -> Iterator[None]:
     for task, text in OLD_NEWS.items():
         path = f"{METRICS}/{task}.prom"
         inside(AWAY, f"cp -p {path} /root/{task}.prom || true")
-        cluster.put(AWAY, path, text)
+        cluster.put(AWAY, path, f"{text}\n")  # without it the node exporter passes a file over
     watch.put(LIMITS, limits.rstrip("\n") + "\n" + expected)
     inside(FILLED, f"fallocate --length {free - size * 40 // 100} {disk}/core.12345")
     try:
