@@ -81,7 +81,10 @@ def write(path: Path, text: str) -> None:
 def main() -> int:
     """Write all three files."""
     servers = bootstrap(json.loads((STATE / "hosts.json").read_text()))
-    if (STATE / "security").read_text().strip() == "none":
+    security = STATE / "security"  # an earlier release wrote none
+    if not security.exists():
+        sys.exit(f"error: {security} is missing: run make up")
+    if security.read_text().strip() == "none":
         write(STATE / "client.properties", f"bootstrap.servers={servers}\n")
         write(STATE / "client.java.properties", f"bootstrap.servers={servers}\n")
         write(STATE / "client.yml", json.dumps({"bootstrap": servers}) + "\n")
