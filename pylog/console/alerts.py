@@ -30,7 +30,20 @@ MAX_BYTES = 8 << 20
 _T = TypeVar("_T")
 _SEVERITIES = ("critical", "warning", "info")
 _OPEN_LABELS = frozenset(
-    {"alertname", "severity", "topic", "partition", "group", "broker", "host", "datacenter", "instance", "job"}
+    {
+        "alertname",
+        "severity",
+        "topic",
+        "partition",
+        "group",
+        "broker",
+        "host",
+        "datacenter",
+        "instance",
+        "job",
+        "code",
+        "error",
+    }
 )
 """What an alert may be about that is shown to people who may not describe the cluster: not connectors, for example."""
 _HIDDEN_LABELS = frozenset({"alertname", "severity"})

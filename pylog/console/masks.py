@@ -2,27 +2,26 @@
 
     masks: [{topic: orders, field: card.number}, {topic: "hr-*", part: key}]
 
-A search looks at what is left, so it cannot confirm a guess.  What cannot be parsed is hidden whole: it may hold what a
-mask means.  No clock and no socket.
+A search looks at what is left, so it cannot confirm a guess.  What cannot be parsed is hidden whole, and so is a number
+or a text where a mask expects fields: it may hold what the mask means, as JSON in a string does.
+
+No clock and no socket.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from pylog.client.avro import FRAME_BYTES, MAGIC, SchemaError
 from pylog.client.consumer import ConsumedRecord
-from pylog.console.records import PARSED_BYTES, Deserialize
+from pylog.console.records import PARSED_BYTES, Deserialize, Hide
 from pylog.errors import ConfigError
 
 HIDDEN = "***"
 """Shown in place of what is masked, whatever its length."""
 
 PARTS = ("key", "value", "header")
-
-Hide: TypeAlias = Callable[[ConsumedRecord], ConsumedRecord]
-"""Returns a record as people may see it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +40,8 @@ class Mask:
     field: str = ""
 
     def __post_init__(self) -> None:
+        if not self.topic or "*" in self.topic[:-1]:
+            raise ConfigError(f"masks: topic must be a name, or the beginning of names and then *, got {self.topic!r}")
         if self.part not in PARTS:
             raise ConfigError(f"masks: part must be one of {', '.join(PARTS)}, got {self.part}")
 
@@ -83,6 +84,8 @@ def _hidden(payload: bytes | None, fields: set[str], deserialize: Deserialize | 
             tree = deserialize(payload)
         else:
             tree = json.loads(payload)
+        if not isinstance(tree, dict | list):
+            return HIDDEN.encode()
         for field in fields:
             tree = _without(tree, field)
         return json.dumps(tree, ensure_ascii=False, default=str).encode(errors="replace")
@@ -94,7 +97,7 @@ def _without(tree: Any, field: str) -> Any:  # noqa: ANN401  # JSON
     if isinstance(tree, list | tuple):
         return [_without(one, field) for one in tree]
     if not isinstance(tree, dict):
-        return tree
+        return None if tree is None else HIDDEN
     found = {}
     for name, value in tree.items():
         if name == field:

@@ -31,7 +31,7 @@ from pylog.console.changes import (
 from pylog.console.completeness import Span
 from pylog.console.config import PRODUCE, RESET_OFFSETS
 from pylog.console.counts import Counts, Look
-from pylog.console.masks import Hide, Mask, hide_of
+from pylog.console.masks import Mask, hide_of
 from pylog.console.measures import Sample
 from pylog.console.pipeline import Pipeline
 from pylog.console.readings import Question, Reading, reason_of
@@ -41,6 +41,7 @@ from pylog.console.records import (
     TAIL,
     Deserialize,
     Found,
+    Hide,
     parse_places,
     records_data,
     search_data,
@@ -52,7 +53,7 @@ from pylog.console.sources import ClusterSource, TooManyReaders, clock_ms
 from pylog.console.tails import EVERY_S, MAX_TAILS, MAX_TAILS_OF_PERSON, TAIL_S, Standing, Tails
 from pylog.errors import ApiError, ConfigError, ErrorCode, PylogError, Unreachable
 from pylog.faults import CATALOGUE
-from pylog.model import Offset, TopicPartition
+from pylog.model import OWN_TOPICS, Offset, TopicPartition
 
 LATEST_COUNT = 50
 """Offsets that a page of records shows that was asked for no place."""
@@ -62,9 +63,6 @@ MAX_QUERY = 200
 
 MAX_PLACES = 16_000
 """Characters of the places at which a search goes on: of a topic with 1,000 partitions."""
-
-OWN_PREFIX = "_"
-"""Of the names of pylog's own topics."""
 
 MAX_LISTED = 500
 """Partitions of a moved group that its line in the journal names; it counts them all."""
@@ -353,6 +351,7 @@ def topic(ask: Ask) -> Page:
     source, name = ask.person.source, ask.path["topic"]
     found = screens.topic_of(source.view(), name)
     model = screens.topic(found, source.offsets(found), source.settings(name), source.disks())
+    model["is_kept_by_pylog"] = OWN_TOPICS.fullmatch(name) is not None
     return Page("topic", f"Topic {name}", model, command("topic", "describe", name, "--format", "wide"))
 
 
@@ -646,7 +645,7 @@ def produce(ask: Ask) -> Page:
 
 
 def _check_writable(topic: str) -> None:
-    if topic.startswith(OWN_PREFIX):
+    if OWN_TOPICS.fullmatch(topic):
         raise Forbidden(
             f"topic {topic} belongs to pylog itself: a record by hand could pass for one of its own, such as a line of "
             f"{CHANGES_TOPIC}"

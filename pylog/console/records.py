@@ -31,6 +31,9 @@ MAX_HEADERS = 100
 Deserialize: TypeAlias = Callable[[bytes], Any]
 """Makes a value of a payload in Avro."""
 
+Hide: TypeAlias = Callable[[ConsumedRecord], ConsumedRecord]
+"""Returns a record as people may see it."""
+
 # What moves or hides other text: controls but tab and line feed, and marks that turn the direction of writing.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -63,7 +66,7 @@ class Found:
         next_offsets: where to go on in each partition.
         records: hits, or all records without a search; in the order in which they were read.
         scanned: records looked at.
-        scanned_bytes: of keys, values and headers.
+        scanned_bytes: of keys, values and headers, as people may see them.
         ended_by: end, transaction, records, bytes or time.
         open_at: partitions that cannot be read to their ends, with the offset at which an open transaction begins.
     """
@@ -112,6 +115,7 @@ def collect(
     budget: Budget,
     clock_s: Callable[[], float],
     open_at: Mapping[int, Offset] = MappingProxyType({}),
+    hide: Hide | None = None,
 ) -> Found:
     """Take records of partitions until each one's end or until the budget is used up.
 
@@ -123,22 +127,30 @@ def collect(
         budget: the limits.
         clock_s: seconds of a clock that does not go back.
         open_at: `Left.open_at`, once the batches have ended.
+        hide: hides what is masked, before a record is searched; None to hide nothing.
     """
     found = Found({partition: start for partition, (start, _) in spans.items()})
     deadline_s = clock_s() + budget.seconds
+    read_bytes = 0
     for batch in batches:
         for record in batch:
             if record.offset >= spans[record.partition][1]:
                 continue
             found.scanned += 1
-            found.scanned_bytes += _size(record)
             found.next_offsets[record.partition] = record.offset + 1
-            if not needle or _has(record, needle):
-                found.records.append(record)
+            # The budget is about what is read and parsed; the page must not tell how long a masked field is.
+            read_bytes += _size(record)
+            shown = hide(record) if hide else record
+            found.scanned_bytes += _size(shown)
+            if not needle or _has(shown, needle):
+                found.records.append(shown)
             if len(found.records) >= budget.records:
                 found.ended_by = "records"
-            elif found.scanned_bytes >= budget.bytes:
+            elif read_bytes >= budget.bytes:
                 found.ended_by = "bytes"
+            elif hide and clock_s() >= deadline_s:
+                # To hide is to parse: a batch of thousands of records may take longer than the whole budget.
+                found.ended_by = "time"
             if found.ended_by != "end":
                 return found
         if clock_s() >= deadline_s:

@@ -5,10 +5,10 @@ A page asks for the cluster first: when no broker answers, nothing else is asked
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pylog.client.admin.acls import AclAdmin
 from pylog.client.admin.cluster import ClusterView, OffsetRange, TopicView
@@ -25,9 +25,8 @@ from pylog.client.consumer import ConsumedRecord, Consumer
 from pylog.client.producer import Producer
 from pylog.client.raw import topic_ids
 from pylog.console.changes import WRITE_S, Target, new_offsets
-from pylog.console.masks import Hide
 from pylog.console.readings import FirstSeen, Questions, Reading
-from pylog.console.records import SEARCH, Budget, Found, Left, collect
+from pylog.console.records import SEARCH, Budget, Found, Hide, Left, collect
 from pylog.console.screens import problems_of
 from pylog.daemon.attempts import Attempts
 from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
@@ -62,6 +61,8 @@ MAX_TIMES = 20
 COMMITS_MS = 600_000
 """How far back commits count for the status of a partition, as in ``pylog group describe``."""
 
+
+_T = TypeVar("_T")
 
 _FETCH: dict[str, Any] = {
     # A page of records shows a few megabytes; librdkafka would fetch 64 MB ahead.
@@ -135,7 +136,7 @@ class ClusterSource:
         self._seen = FirstSeen()
         self._lock = threading.Lock()
         self._own_readers = threading.BoundedSemaphore(MAX_READERS if is_everybody else MAX_READERS_OF_PERSON)
-        self._times = Attempts()
+        self._times = None if is_everybody else Attempts()
         self._made: _Admin | None = None
 
     def view(self) -> Reading[ClusterView]:
@@ -223,19 +224,7 @@ class ClusterSource:
         self, group_id: str, target: Target | None
     ) -> tuple[str, dict[TopicPartition, Offset], dict[TopicPartition, Offset]]:
         """Return what `rehearse` does, kept for `SLOW_MS`."""
-
-        def ask() -> tuple[str, dict[TopicPartition, Offset], dict[TopicPartition, Offset]] | ApiError:
-            try:
-                return self.rehearse(group_id, target)
-            except ApiError as error:
-                return error
-
-        reading = self._questions.read(("rehearse", group_id, target), SLOW_MS, ask)
-        if isinstance(reading.value, ApiError):
-            raise reading.value
-        if reading.value is None or reading.error:
-            raise Unreachable(reading.error)
-        return reading.value
+        return self._answer(("rehearse", group_id, target), SLOW_MS, lambda: self.rehearse(group_id, target))
 
     def move_group(self, group_id: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Have a group go on at *offsets*.
@@ -287,19 +276,9 @@ class ClusterSource:
             ApiError: TRANSACTIONAL_ID_NOT_FOUND, or the person may not see it.
             Unreachable: nobody answers.
         """
-
-        def ask() -> TransactionView | ApiError:
-            try:
-                return self._transaction_admin().describe(transactional_id)
-            except ApiError as error:
-                return error
-
-        reading = self._questions.read(("transaction", transactional_id), VIEW_MS, ask)
-        if reading.value is None or reading.error:
-            raise Unreachable(reading.error)
-        if isinstance(reading.value, ApiError):
-            raise reading.value
-        return reading.value
+        return self._answer(
+            ("transaction", transactional_id), VIEW_MS, lambda: self._transaction_admin().describe(transactional_id)
+        )
 
     def hanging(self, older_than_ms: int) -> Reading[list[OpenTransaction]]:
         """Return what is open in partitions and that no coordinator will end; it asks every leader."""
@@ -357,13 +336,32 @@ class ClusterSource:
             self._take_time()
             return self._when_known().offsets_at(places, timestamp_ms)
 
-        reading = self._questions.read(("times", *places, timestamp_ms), SLOW_MS, ask)
-        if reading.value is None:
+        return self._answer(("times", *places, timestamp_ms), SLOW_MS, ask)
+
+    def _answer(self, key: Hashable, max_age_ms: int, ask: Callable[[], _T]) -> _T:
+        """Return what *ask* returned; a refusal is kept like an answer, and raised as what it is.
+
+        Raises:
+            ApiError: the brokers refuse.
+            TooManyReaders: the person asked too often.
+            Unreachable: nobody answers.
+        """
+
+        def answer() -> _T | ApiError | TooManyReaders:
+            try:
+                return ask()
+            except (ApiError, TooManyReaders) as error:
+                return error
+
+        reading = self._questions.read(key, max_age_ms, answer)
+        if reading.value is None or reading.error:
             raise Unreachable(reading.error)
+        if isinstance(reading.value, ApiError | TooManyReaders):
+            raise reading.value
         return reading.value
 
     def _take_time(self) -> None:
-        if not self._times.take("", MAX_TIMES, time.monotonic()):
+        if self._times is not None and not self._times.take("", MAX_TIMES, time.monotonic()):
             raise TooManyReaders(f"you looked offsets up by time {MAX_TIMES} times within a minute; wait a minute")
 
     def topic_id(self, topic: str) -> Reading[str]:
@@ -402,10 +400,8 @@ class ClusterSource:
             _turn(self._own_readers, "you are reading other pages of records; try again when one has come"),
             _turn(self._readers, f"{MAX_READERS} pages of records are being read; try again in a moment"),
         ):
-            batches: Iterable[Sequence[ConsumedRecord]] = self._batches(topic, spans, left)
-            if hide is not None:
-                batches = ([hide(one) for one in batch] for batch in batches)
-            return collect(batches, spans, needle, budget, time.monotonic, left.open_at)
+            batches = self._batches(topic, spans, left)
+            return collect(batches, spans, needle, budget, time.monotonic, left.open_at, hide)
 
     def _batches(
         self, topic: str, spans: Mapping[int, tuple[Offset, Offset]], left: Left

@@ -408,13 +408,33 @@ def queries(host: Host) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
 
 
-def open_consoles(hosts: Iterable[Host], groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
-    """Find consoles that would not start, because others than programs of their host reached them without a login."""
+def wrong_masks(host: Host, groups: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Find masks of consoles whose topic could never match: the console would not start with them."""
+    given = host.variables.get("console_masks")
+    if host.name in groups.get("pylog_console", ()) and isinstance(given, list):
+        topics = [str(one.get("topic", "")) for one in given if isinstance(one, Mapping)]
+        for topic in topics:
+            if "{{" not in topic and (not topic or "*" in topic[:-1]):
+                wanted = "a name, or the beginning of names and then *"
+                yield Finding(host.name, "variable console_masks", f"topic {topic!r}", wanted, "correct it")
+
+
+def open_consoles(
+    hosts: Iterable[Host], groups: Mapping[str, Iterable[str]], stood: Mapping[str, Standing]
+) -> Iterator[Finding]:
+    """Find consoles that would not start, because others than programs of their host reached them without a login.
+
+    Args:
+        hosts: all of them.
+        groups: name -> hosts.
+        stood: where each datacenter stands: on the way to secured or open programs log in only at some steps.
+    """
     for host in hosts:
         if host.name not in groups.get("pylog_console", ()):
             continue
-        elsewhere = str(host.variables.get("console_datacenter") or host.datacenter) != host.datacenter
-        is_secured = elsewhere or host.variables.get("pylog_security", "none") == SECURED
+        standing = stood.get(str(host.variables.get("console_datacenter") or host.datacenter))
+        # One with faults has their rows, and its stage may not be known.
+        is_secured = standing is None or bool(standing.faults) or standing.stage.programs == LOGINS
         login = host.variables.get("console_login") or ("scram" if is_secured else "none")
         url = str(host.variables.get("console_public_url") or "")
         address_given = str(host.variables.get("console_listen") or "127.0.0.1:8085")
@@ -884,10 +904,9 @@ def check_inventory(
     findings = [*group_shapes(groups, hosts), *repeated_ids(hosts, groups, specs), *replication(hosts, groups)]
     findings += [*one_cluster(hosts, groups), *copies(hosts, groups, specs), *sites(hosts, groups)]
     findings += wrong_queries(hosts, groups)
-    findings += open_consoles(hosts, groups)
     for host in hosts:
         findings += [*readable(host), *watched(host, groups)]
-        findings += directories(host)
+        findings += [*directories(host), *wrong_masks(host, groups)]
         findings += unknown_variables(host, specs, prefixes)
         findings += wrong_values(host, specs)
         findings += missing_variables(host, groups)
@@ -1145,6 +1164,8 @@ def judge(question: Mapping[str, Any], roles: Path) -> list[Finding]:
         around += jars(hosts, groups, roles.parent)
     found = standings_of(question)
     around += unfinished(found, question)
+    if not is_repair:
+        around += open_consoles(hosts, groups, found)
     for host in hosts:
         if host.datacenter in found and found[host.datacenter].is_switched:
             around += switched(host)

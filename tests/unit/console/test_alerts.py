@@ -55,6 +55,14 @@ def test_what_is_neither_topic_nor_group_is_for_those_who_may_describe_the_clust
     assert visible(reading, {"mine"}, set(), is_all=True).value == alerts
 
 
+@pytest.mark.parametrize("labels", [{"code": "PYLOG-0701"}, {"error": "INVALID_RECORD"}])
+def test_who_may_see_a_topic_sees_that_it_is_loaded_no_longer_or_parked(labels: dict[str, str]) -> None:
+    one = Alert("A", "firing", "warning", "", {"host": "h1", "topic": "mine", **labels}, 0)
+    reading: Reading[Sequence[Alert]] = Reading([one], 1, "", None, 1)
+    assert visible(reading, {"mine"}, set(), is_all=False).value == [one]
+    assert visible(reading, {"other"}, set(), is_all=False).value == []
+
+
 def test_alerts_that_are_not_shown_are_counted() -> None:
     quiet: Reading[Sequence[Alert]] = Reading([], 1, "", None, 1)
     page = alerts_data(quiet, 1, hidden=2)

@@ -34,11 +34,10 @@ from pylog.console.app import ATTEMPTS_OF_ADDRESS, ATTEMPTS_OF_USER, HEADERS, LO
 from pylog.console.changes import Target
 from pylog.console.config import ConsoleConfig
 from pylog.console.counts import Counts, Look, Producers
-from pylog.console.masks import Hide
 from pylog.console.pages import PAGES, VISIBLE_MS, parse_time
 from pylog.console.pipeline import CommitFacts, LakeFacts, MirrorFacts, Pipeline
 from pylog.console.readings import Reading
-from pylog.console.records import SEARCH, Budget, Found
+from pylog.console.records import SEARCH, Budget, Found, Hide
 from pylog.console.sessions import IDLE_S
 from pylog.console.sources import ClusterSource, Lags
 from pylog.console.tails import EVERY_S, MAX_TAILS

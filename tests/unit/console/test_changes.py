@@ -294,7 +294,17 @@ def test_a_record_without_value_deletes_its_key(site: Site) -> None:
     assert site.cluster.written == [(EVIL, None, b"k", None)]
 
 
-@pytest.mark.parametrize("name", [CHANGES_TOPIC, "_audit", "__consumer_offsets"])
+def test_an_underscore_makes_no_topic_one_of_pylog_itself(site: Site) -> None:
+    Changing.topic = "_mine"
+    try:
+        form = {"token": site.token("/"), "value": "x", "confirm": "_mine"}
+        assert site.post("/topics/_mine/produce", **form).status_code == 200
+        assert "/topics/_mine/produce" in site.client.get("/topics/_mine").text
+    finally:
+        Changing.topic = EVIL
+
+
+@pytest.mark.parametrize("name", [CHANGES_TOPIC, "_audit", "__consumer_offsets", "pylog.groups.live"])
 def test_nobody_writes_by_hand_to_topics_of_pylog_itself(site: Site, name: str) -> None:
     Changing.topic = name
     try:

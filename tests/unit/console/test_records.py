@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -86,6 +87,27 @@ def test_a_search_that_stops_says_how_far_it_came() -> None:
         "Searched 3 of 9 offsets: 0 records found. It stopped because it had read as many bytes as one page may."
     )
     assert data["next_offset"] == 3
+
+
+def short(one: ConsumedRecord) -> ConsumedRecord:
+    return replace(one, value=b"***")
+
+
+def test_bytes_are_limited_by_what_was_read_and_a_page_does_not_tell_how_long_a_masked_field_is() -> None:
+    found = collect([[record(n, b"x" * 600) for n in range(9)]], {0: (0, 9)}, b"", BUDGET, clock, hide=short)
+    assert (len(found.records), found.ended_by, found.scanned_bytes) == (2, "bytes", 6)
+
+
+def test_time_is_limited_within_a_batch_whose_records_are_parsed_to_hide_something() -> None:
+    now_s = 0.0
+
+    def slow(one: ConsumedRecord) -> ConsumedRecord:
+        nonlocal now_s
+        now_s += 4.0
+        return short(one)
+
+    found = collect([[record(n) for n in range(9)]], {0: (0, 9)}, b"x", BUDGET, lambda: now_s, hide=slow)
+    assert (found.scanned, found.next_offsets[0], found.ended_by) == (3, 3, "time")
 
 
 def kind_and_text(row: Row) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from pylog.console.sources import (
     Lags,
     TooManyReaders,
 )
-from pylog.errors import Unreachable
+from pylog.errors import ApiError, ErrorCode
 from pylog.model import TopicPartition
 
 
@@ -151,11 +151,39 @@ def test_offsets_by_time_are_asked_so_often_in_a_minute_and_an_answer_is_kept() 
     assert Asked.asked == 1
     for number in range(1, MAX_TIMES):
         bob.rehearsal("g", Target("time", number))
-    with pytest.raises(Unreachable, match="by time 20 times within a minute"):
+    with pytest.raises(TooManyReaders, match="by time 20 times within a minute"):
         bob.rehearsal("g", Target("time", MAX_TIMES))
-    with pytest.raises(Unreachable, match="by time 20 times within a minute"):
+    with pytest.raises(TooManyReaders, match="by time 20 times within a minute"):
         bob.offset_at(TopicPartition("t", 0), 5)
     alice.rehearsal("g", Target("time", 0))
+
+
+def test_visitors_without_a_login_are_many_and_share_no_limit_of_one_person() -> None:
+    everybody = Asked(Connection(bootstrap="127.0.0.1:1"), Lags(None), is_everybody=True)  # type: ignore[arg-type]
+    for number in range(MAX_TIMES + 1):
+        assert everybody.rehearsal("g", Target("time", number)) == ("Empty", {}, {})
+
+
+class Leaders:
+    """Refuse what they are asked."""
+
+    def offsets_at(self, places: Sequence[TopicPartition], timestamp_ms: int) -> Any:
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours")
+
+
+class Refused(ClusterSource):
+    """Asks leaders that refuse."""
+
+    def _when_known(self) -> Any:
+        return Leaders()
+
+
+def test_a_refusal_to_look_up_by_time_stays_what_it_is() -> None:
+    bob = Refused(Connection(bootstrap="127.0.0.1:1"), Lags(None))  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(ApiError, match="not yours") as caught:
+            bob.offset_at(TopicPartition("t", 0), 5)
+        assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_of_several_open_transactions_the_first_is_named() -> None:

@@ -17,6 +17,7 @@ from pylog.ops.preflight import (
     failure_of,
     group_files,
     host_of,
+    judge,
     load_specs,
     probed,
     table,
@@ -293,8 +294,19 @@ def test_a_query_is_of_one_host_and_of_its_own_kind() -> None:
     ],
 )
 def test_a_console_that_would_be_open_to_others_is_named(changes: dict[str, Any], found: list[str]) -> None:
-    members = {**GROUPS, "pylog_console": ["h2"]}
-    assert [one.check for one in findings(three_hosts(**changes), members)] == found
+    hosts = {host.name: host.variables for host in three_hosts(**changes)}
+    question = {"groups": {**GROUPS, "pylog_console": ["h2"]}, "hosts": hosts}
+    assert [one.check for one in judge(question, ROOT / "roles") if "console" in one.check] == found
+    repair = judge({**question, "is_repair": True}, ROOT / "roles")
+    assert [one.check for one in repair if "console" in one.check] == []
+
+
+@pytest.mark.parametrize(("topic", "is_found"), [("*-pii", True), ("a*b", True), ("", True), ("hr-*", False)])
+def test_a_mask_that_would_hide_nothing_is_named(topic: str, is_found: bool) -> None:
+    hosts = three_hosts(console_masks=[{"topic": topic, "field": "card"}])
+    found = [one.check for one in findings(hosts, {**GROUPS, "pylog_console": ["h2"]})]
+    assert found == ["variable console_masks"] * is_found
+    assert findings(hosts) == []
 
 
 def test_the_table_is_aligned() -> None:

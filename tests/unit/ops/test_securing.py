@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 from pylog.config import load_broker_config
 from pylog.ops import host
 from pylog.ops.migration import LAST, STEPS, Stage, Turn, stage_at
-from pylog.ops.preflight import standings_of
+from pylog.ops.preflight import Host, open_consoles, standings_of
 from pylog.ops.securing import Request, Standing, standings, turn_of, whom_it_cuts_off
 from pylog.ops.zoo_cfg import problems
 from tests import securing
@@ -477,6 +477,18 @@ def test_a_step_that_is_repeated_asks_nobody_whom_it_would_cut_off() -> None:
     assert found.position is not None
     said = turn_of(turn(found), found.position)
     assert (said["needs"], said["mark"]) == ([], "listener-closed secured")
+
+
+@pytest.mark.parametrize(("to", "done"), [("secured", 0), ("open", INDEX["programs-secured"] + 1)])
+def test_a_console_that_a_step_leaves_without_a_login_is_named_before_it(to: str, done: int) -> None:
+    def found(stood: Standing) -> list[str]:
+        host = Host(
+            name="h1", variables={"pylog_security": "sasl_ssl", "console_public_url": "https://console.example"}
+        )
+        return [one.check for one in open_consoles([host], {"pylog_console": ["h1"]}, {"all": stood})]
+
+    assert found(standing(facts(done, LAST if to == "open" else 0), to=to)) == ["variable console_public_url"]
+    assert found(standing(facts(LAST, LAST))) == []
 
 
 def test_what_a_migration_needs_is_named_before_anything_changes() -> None:
