@@ -10,14 +10,14 @@ Offsets are the source's own; the offset maps, which are in the target too, tran
 import json
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from pylog.client.admin.groups import GroupAdmin
 from pylog.client.consumer import Consumer
 from pylog.client.producer import Producer
 from pylog.daemon.notices import Notices
-from pylog.errors import PylogError
+from pylog.errors import ApiError, PylogError
 from pylog.mirror import follow
 from pylog.mirror.config import MirrorConfig
 from pylog.mirror.meters import Meters, now_ms
@@ -158,6 +158,29 @@ def is_carrier(topics: Sequence[str], partitions: Collection[TopicPartition]) ->
     return bool(topics) and TopicPartition(topics[0], 0) in partitions
 
 
+def ask(
+    groups: Collection[str],
+    committed: Callable[[str], dict[TopicPartition, Offset]],
+    tell: Callable[[PylogError], None],
+) -> tuple[dict[str, dict[TopicPartition, Offset]], set[str]]:
+    """Return what each of *groups* has committed, and the groups that did not answer.
+
+    Args:
+        groups: by name.
+        committed: asks for one group; raises `PylogError`.
+        tell: told each error.
+    """
+    found: dict[str, dict[TopicPartition, Offset]] = {}
+    for group in sorted(groups):
+        try:
+            found[group] = committed(group)
+        except PylogError as error:
+            tell(error)
+            if not isinstance(error, ApiError) or error.retriable:
+                break  # it came after the whole time-out, and each of the others may take as long
+    return found, {*groups} - found.keys()
+
+
 class Carrier:
     """Carries the groups' offsets over, from a thread of its own; see `is_carrier` for which instance does it.
 
@@ -175,7 +198,12 @@ class Carrier:
         self._thread = threading.Thread(target=self._run, name="groups", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin.
+
+        Each instance counts as the carrier until it knows better: one that is started while the source is away cannot
+        know, and nobody carries anything then.
+        """
+        self._meters.begin_carrying()
         self._thread.start()
 
     def close(self) -> None:
@@ -197,6 +225,8 @@ class Carrier:
     def _carry(self) -> None:
         source = GroupAdmin(self._config.source.connection)
         names = follow.mirrored(self._config, source.cluster().topics)
+        if not self._scout.is_ready:
+            return  # one cluster did not answer yet: nobody knows the carrier, and the age grows
         if not names or not is_carrier(self._scout.topics, self._meters.partitions()):
             self._written = None  # another instance carries them, and what is written down changes
             self._meters.forget_carried()
@@ -227,12 +257,5 @@ class Carrier:
         """
         listed = {one.group_id for one in source.groups() if one.group_id != self._config.group}
         committed = {group: source.committed(group) for group in sorted(listed)}
-        unknown = {*known} - listed
-        for group in sorted(unknown):
-            try:
-                committed[group] = source.committed(group)
-            except PylogError as error:
-                self._tell(error)
-                break  # each of them would be waited for as long
-            unknown.discard(group)
-        return committed, unknown
+        unlisted, unknown = ask({*known} - listed, source.committed, self._tell)
+        return committed | unlisted, unknown

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pylog.mirror.offsets import MAP_TOPIC_PREFIX
+from pylog.model import OWN_TOPICS
 
 PARKED_TOPIC_PREFIX = "pylog.parked."
 """Of the topic in the target with the records that it refused in their own; the source cluster's name follows."""
@@ -14,10 +14,6 @@ GROUPS_TOPIC_PREFIX = "pylog.groups."
 
 PARKED_HEADER = "pylog.parked"
 """Of a parked record: topic, partition, offset and reason, as JSON."""
-
-_OWN_PREFIXES = "|".join(map(re.escape, (MAP_TOPIC_PREFIX, PARKED_TOPIC_PREFIX, GROUPS_TOPIC_PREFIX)))
-NEVER = re.compile(rf"__.*|_audit|_schemas|(?:{_OWN_PREFIXES}).*")
-"""Each cluster's own: what they say is true there only.  Of two registries each gives ids in its own topic."""
 
 LOCAL_SETTINGS = frozenset(
     {
@@ -84,13 +80,17 @@ class Alter:
 
 
 def chosen(names: Iterable[str], include: Sequence[str], exclude: Sequence[str]) -> list[str]:
-    """Return the names that one pattern of *include* matches as a whole and none of *exclude* does."""
+    """Return the names that one pattern of *include* matches as a whole and none of *exclude* does.
+
+    `OWN_TOPICS` are never among them, not even by name: the target has its own topics of these names, in which the
+    source's records would be wrong.  Of two registries each gives ids in its own topic, for instance.
+    """
     return sorted(
         name
         for name in names
         if any(re.fullmatch(pattern, name) for pattern in include)
         and not any(re.fullmatch(pattern, name) for pattern in exclude)
-        and not NEVER.fullmatch(name)
+        and not OWN_TOPICS.fullmatch(name)
     )
 
 

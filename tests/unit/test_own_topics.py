@@ -11,7 +11,7 @@ from pylog.client.connection import Connection
 from pylog.console.changes import CHANGES_TOPIC
 from pylog.ingest.fetch import is_meant
 from pylog.mirror.offsets import MAP_TOPIC_PREFIX
-from pylog.mirror.plan import GROUPS_TOPIC_PREFIX, PARKED_TOPIC_PREFIX
+from pylog.mirror.plan import GROUPS_TOPIC_PREFIX, PARKED_TOPIC_PREFIX, chosen
 from pylog.model import INTERNAL_TOPICS
 from pylog.probe.config import CANARY_TOPIC
 
@@ -30,3 +30,4 @@ def test_a_pattern_for_all_topics_means_none_that_pylog_keeps_for_itself(name: s
     config = CounterConfig(tier=Tier.LIVE, cluster=Connection(bootstrap="h:1"), topics=(".*",))
     assert _is_chosen(name, config) is not is_own
     assert is_meant(name, re.compile(".*")) is not is_own
+    assert bool(chosen([name], [".*"], [])) is not is_own

@@ -1,8 +1,18 @@
 """What is written down of the source's groups, and when."""
 
+import math
+import re
+
 import pytest
 
-from pylog.mirror.groups import Checkpoint, GroupTopic, Written, checkpoints, is_carrier
+from pylog.client.connection import Connection
+from pylog.daemon.notices import Notices
+from pylog.errors import ApiError, ErrorCode, PylogError, Unreachable
+from pylog.metrics import Metrics
+from pylog.mirror.config import Cluster, MirrorConfig
+from pylog.mirror.groups import Carrier, Checkpoint, GroupTopic, Written, ask, checkpoints, is_carrier
+from pylog.mirror.meters import Meters
+from pylog.mirror.scout import Scout
 from pylog.model import TopicPartition
 
 IDS = {"clicks": "C", "views": "V"}
@@ -75,3 +85,44 @@ def test_the_instance_with_the_first_partition_of_what_the_target_takes_carries_
     assert is_carrier(["clicks", "views"], first)
     assert not is_carrier(["clicks", "views"], second)
     assert not is_carrier([], first)
+
+
+@pytest.mark.parametrize(
+    ("error", "unknown"),
+    [
+        (ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED), {"denied"}),
+        (ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE), {"denied", "readers"}),
+        (Unreachable("no broker answers"), {"denied", "readers"}),
+    ],
+)
+def test_a_group_that_is_refused_leaves_the_next_ones_known(error: PylogError, unknown: set[str]) -> None:
+    told: list[PylogError] = []
+
+    def committed(group: str) -> dict[TopicPartition, int]:
+        if group == "denied":
+            raise error
+        return READERS
+
+    known = {"audit", "denied", "readers"}
+    assert ask(known, committed, told.append) == (dict.fromkeys(known - unknown, READERS), unknown)
+    assert told == [error]
+
+
+def test_an_instance_that_starts_while_the_clusters_are_away_tells_that_nothing_is_carried() -> None:
+    nobody = Connection(bootstrap="127.0.0.1:1")
+    config = MirrorConfig(
+        source=Cluster("live", nobody), target=Cluster("offline", nobody), topics=("clicks",), group="mirror"
+    )
+    metrics, notices = Metrics(), Notices()
+    meters = Meters(metrics)
+    carrier = Carrier(config, Scout(config, meters, notices), meters, notices)
+
+    def age() -> float:
+        return float(re.findall(r"^pylog_mirror_groups_age_seconds (\S+)$", metrics.render(), re.MULTILINE)[0])
+
+    assert math.isnan(age())
+    carrier.start()
+    try:
+        assert age() >= 0
+    finally:
+        carrier.close()
