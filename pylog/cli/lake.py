@@ -68,7 +68,7 @@ def status(lake: Directory, topic: Topic = None, format: FormatOption = None) ->
         )
         stops = "".join(
             f"topic {name} is stopped since {_time(stop.since_ms)}: {stop.reason} [{stop.code}]\n"
-            f"  pylog lake accept {lake} {name}\n"
+            + (f"  pylog lake accept {lake} {name}\n" if stop.can_be_accepted else "")
             for name, stop in last.stopped.items()
             if topic in (None, name)
         )
@@ -82,7 +82,8 @@ def accept(lake: Directory, topic: Annotated[str, typer.Argument(metavar="TOPIC"
     """Let the next load go on with a topic that stopped, without what is missing of it.
 
     A topic that was made again is read from its new beginning, offsets that retention deleted become a hole, a log that
-    was cut goes on at its end. What the lake holds of the topic stays.
+    was cut goes on at its end. What the lake holds of the topic stays. A topic that stopped for another reason is
+    refused: it goes on by itself once its fault is mended.
     """
     opened = Lake.open(lake)
     with as_owner(opened.root):
@@ -110,11 +111,12 @@ def retry(
     from pylog.ingest.retry import retry as land_again
 
     opened = Lake.open(lake)
+    security = connection(settings(bootstrap or None, None)).security()
     config = RetryConfig(
         lake=lake,
         topic=topic,
         bootstrap=bootstrap,
-        security=connection(settings(bootstrap or None, None)).security(),
+        security=security.loaded() if bootstrap else security,  # the lake's owner may not read root's files
         header_errors="replace" if replace_header_names else "strict",
     )
     with progress("landing again") as bar, as_owner(opened.root):

@@ -5,7 +5,7 @@ The properties have librdkafka's names, so that one set of them serves all conne
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pylog.errors import ApiError, ConfigError, ErrorCode
@@ -54,6 +54,7 @@ class ClientSecurity:
         ca_location: PEM file with the authorities of the brokers; None for the system's.
         certificate_location: PEM file with the client's own certificate, where the listener asks for one.
         key_location: PEM file with its private key.
+        made: the context, made already; see `loaded`.
     """
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
@@ -63,6 +64,7 @@ class ClientSecurity:
     ca_location: Path | None = None
     certificate_location: Path | None = None
     key_location: Path | None = None
+    made: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "ClientSecurity":
@@ -84,13 +86,16 @@ class ClientSecurity:
                 raise ConfigError(f"sasl.mechanism={_PLAIN}: sends the password readable; needs SASL_SSL")
             if not (user and password):
                 raise ConfigError(f"security.protocol={protocol}: needs sasl.username and sasl.password")
-        paths = {key: properties.get(f"ssl.{key}.location") for key in ("ca", "certificate", "key")}
+        files = {key: properties.get(f"ssl.{key}.location") for key in ("ca", "certificate", "key")}
+        paths = {key: Path(file) for key, file in files.items() if file}
         return cls(
             protocol=protocol,
             mechanism=mechanism,
             user=user,
             password=password,
-            **{f"{key}_location": Path(path) for key, path in paths.items() if path},
+            ca_location=paths.get("ca"),
+            certificate_location=paths.get("certificate"),
+            key_location=paths.get("key"),
         )
 
     def context(self) -> ssl.SSLContext | None:
@@ -101,7 +106,15 @@ class ClientSecurity:
         """
         if not self.protocol.has_tls:
             return None
-        return client_context(self.ca_location, self.certificate_location, self.key_location)
+        return self.made or client_context(self.ca_location, self.certificate_location, self.key_location)
+
+    def loaded(self) -> "ClientSecurity":
+        """Return the same with its files read: for a process that goes on as a user who may not read them.
+
+        Raises:
+            ConfigError: as `context`.
+        """
+        return replace(self, made=self.context())
 
 
 def security_properties(block: Mapping[str, str], beside: Mapping[str, str]) -> dict[str, str]:

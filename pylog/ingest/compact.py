@@ -4,6 +4,8 @@ Started by a timer beside the load job; the two do not disturb each other (`pylo
 """
 
 import argparse
+import errno
+import os
 import shutil
 import sys
 import time
@@ -35,6 +37,16 @@ _MAX_SETS = 200
 _SIDE_BY_SIDE = 64
 # Spark jobs at once, at most; each is one task, so that as many run as there are cores.
 
+_MAX_NAMED = 10
+# Failures that one error names; the causes of the others are hardly other ones.
+
+_FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
+# How Java and Python alike say that the disk takes no more.
+
+
+class DiskFull(StorageError):
+    """The lake's disk takes no more: no other files can be compacted either."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactConfig:
@@ -65,7 +77,8 @@ def in_offset_order(records: DataFrame) -> DataFrame:
 def run(config: CompactConfig) -> tuple[int, int]:
     """Compact what is to be compacted, and delete what was replaced long enough ago.
 
-    Files that cannot be compacted are left as they are, and hold up no others.
+    Files that cannot be compacted are left as they are, and hold up no others.  Where the disk is full, or none of a
+    whole round can be compacted, the fault is not the files': the others are not tried.
 
     Returns:
         How many files went in and how many came out.
@@ -81,6 +94,7 @@ def run(config: CompactConfig) -> tuple[int, int]:
     # again.
     present = set(lake.finish().files)
     failures: list[str] = []
+    is_over = False
     while True:
         state = lake.finish()
         lake.clean(state)
@@ -88,17 +102,27 @@ def run(config: CompactConfig) -> tuple[int, int]:
         if (config.lake / "_iceberg").exists():
             raise LakeError(f"lake {config.lake} has Iceberg tables, which name its files: it is not compacted")
         files_left = [file for path, file in state.files.items() if path in present]
-        sets = plan_compaction(files_left, closed_before_s, config.target_bytes)[:_MAX_SETS]
-        if not sets:
+        sets = plan_compaction(files_left, closed_before_s, config.target_bytes)
+        if not sets or is_over:
             if failures:
-                raise LakeError(f"compacted {before} files into {after}; left as they are: {'; '.join(failures)}")
+                raise LakeError(
+                    f"compacted {before} files into {after}; left as they are: {_listed(failures)}"
+                    f"{f'; left for the next run: {sum(map(len, sets))} files' if sets else ''}"
+                )
             return before, after
-        done, failed = _commit(lake, lake.begin(Kind.COMPACTION, state), sets, config)
+        done, failed = _commit(lake, lake.begin(Kind.COMPACTION, state), sets[:_MAX_SETS], config)
+        is_over = not done or any(isinstance(error, DiskFull) for _, error in failed)
         before += sum(len(one) for one, _ in done)
         after += len(done)
         for files, error in failed:
             present -= {file.path for file in files}
             failures.append(f"{len(files)} files of {files[0].group}: {error}")
+
+
+def _listed(failures: Sequence[str]) -> str:
+    """Return the first of *failures*, and how many more there are."""
+    more = len(failures) - _MAX_NAMED
+    return "; ".join([*failures[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
 
 _Set: TypeAlias = Sequence[File]
@@ -108,6 +132,8 @@ def _commit(
     lake: Lake, attempt: Attempt, sets: Sequence[_Set], config: CompactConfig
 ) -> tuple[list[tuple[_Set, File]], list[tuple[_Set, PylogError]]]:
     """Compact *sets* side by side, and commit what came of them; return that, and what failed.
+
+    Once the disk is full, those that have not begun are left out.
 
     Raises:
         PylogError: Spark does not answer any more.
@@ -121,10 +147,10 @@ def _commit(
             for one, job in zip(sets, jobs, strict=True):
                 try:
                     done.append((one, job.result()))
-                except (Py4JJavaError, PySparkException) as error:
-                    failed.append((one, error_of(str(error))))
-                except PylogError as error:
-                    failed.append((one, error))
+                except (Py4JJavaError, PySparkException, PylogError) as error:
+                    failed.append((one, _error_of(error)))
+                    if isinstance(failed[-1][1], DiskFull):
+                        break
         except Py4JError as error:
             raise error_of(str(error)) from error
         finally:
@@ -136,6 +162,15 @@ def _commit(
     else:
         lake.abandon(attempt)
     return done, failed
+
+
+def _error_of(error: Exception) -> PylogError:
+    """Return an error of Spark's or ours as one of ours, `DiskFull` if that is the cause."""
+    text = str(error)
+    for full in _FULL:
+        if full in text:
+            return DiskFull(full)
+    return error if isinstance(error, PylogError) else error_of(text)
 
 
 def _compacted(spark: SparkSession, root: Path, attempt: Attempt, files: Sequence[File]) -> File:

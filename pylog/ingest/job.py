@@ -290,11 +290,7 @@ class Loader:
             stop = stopped[topic] = Stop(code_of(error), str(error), since)
             if (topic, stop.reason) not in self._warned:
                 self._warned.add((topic, stop.reason))
-                print(
-                    f"pylog ingest: topic {topic!r} is stopped, the others are loaded: {stop.reason} [{stop.code}]; "
-                    f"`pylog lake accept {files.root} {topic}` goes on without what is missing",
-                    file=sys.stderr,
-                )
+                print(f"pylog ingest: {stop.describe(topic, files.root)}", file=sys.stderr)
         lag = dict.fromkeys(latest.topic_ids, 0)
         for partition, end in latest.offsets.items():
             lag[partition.topic] += max(0, end - state.position.offsets.get(partition, 0))

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pylog.client.raw import RawClient, RawConfig
 from pylog.client.security import ClientSecurity
-from pylog.errors import PylogError, StorageError
+from pylog.errors import ConfigError, PylogError, StorageError
 from pylog.ingest.decode import whole_batches
 from pylog.ingest.fetch import DeadLetter, Fetched, decoded, read_range
 from pylog.ingest.lake import Kind, Lake, State
@@ -68,6 +68,7 @@ def retry(config: RetryConfig, on_progress: OnProgress = nobody) -> Retried:
     Raises:
         Lost: another retry was faster.
         StorageError: the lake cannot be read or written.
+        ConfigError: a file of the connection to the brokers cannot be used.
     """
     lake = Lake.open(config.lake)
     state = lake.finish()
@@ -157,6 +158,9 @@ class _Brokers:
         """Return what the brokers hold of a letter's range; None if that is not its topic's, or brings no record.
 
         Offsets say nothing without the id of their topic: one that was made again has other records there.
+
+        Raises:
+            ConfigError: a file of the connection cannot be used.
         """
         topic_id, level = letter.origin
         if topic_id is None or level is None:
@@ -166,6 +170,8 @@ class _Brokers:
             if level not in self._clients:
                 self._clients[level] = RawClient(self._config.bootstrap, raw, self._config.security)
             fetches = list(read_range(self._clients[level], letter.range, raw, None, topic_id))
+        except ConfigError:
+            raise  # none of the letters could be asked for
         except PylogError:
             return None
         # The letter is the only copy where compaction took the records since.

@@ -16,10 +16,15 @@ from typing import Any
 from uuid import uuid4
 
 from pylog.errors import StorageError
+from pylog.faults import CATALOGUE
 from pylog.ingest.lake import File, LakeError, State
+from pylog.ingest.plan import DataLoss, PositionError
 from pylog.metrics import Metrics
 
 VERSION = 1
+
+_ACCEPTABLE = frozenset(CATALOGUE[kind.fault].code for kind in (DataLoss, PositionError))
+"""Codes of what is gone for good; every other fault has to be mended, or passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,16 @@ class Stop:
     code: str
     reason: str
     since_ms: int
+
+    @property
+    def can_be_accepted(self) -> bool:
+        """Whether a load can go on without what is missing."""
+        return self.code in _ACCEPTABLE
+
+    def describe(self, topic: str, lake: Path) -> str:
+        """Return the line that tells of it, with the command that accepts it where there is something to accept."""
+        remedy = f"; `pylog lake accept {lake} {topic}` goes on without what is missing" if self.can_be_accepted else ""
+        return f"topic {topic!r} is stopped, the others are loaded: {self.reason} [{self.code}]{remedy}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +127,17 @@ class StatusFiles:
         """Accept what is missing of a topic that stopped; return what that was.
 
         Raises:
-            LakeError: the topic did not stop.
+            LakeError: the topic did not stop, or nothing is missing of it.
             StorageError: the lake cannot be written.
         """
         stop = self.read().stopped.get(topic)
         if stop is None:
             raise LakeError(f"topic {topic!r} did not stop in the last load: there is nothing to accept")
+        if not stop.can_be_accepted:
+            raise LakeError(
+                f"topic {topic!r} did not stop for missing records: there is nothing to accept; it goes on once its "
+                f"fault is mended: {stop.reason} [{stop.code}]"
+            )
         replace_text(self._accepted / topic, "")
         return stop
 

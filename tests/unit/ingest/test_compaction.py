@@ -1,14 +1,20 @@
 """Which small files become one."""
 
+import errno
+import os
 import re
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
+from pylog.errors import StorageError
 from pylog.ingest import compact
+from pylog.ingest.compact import CompactConfig
 from pylog.ingest.compaction import plan_compaction
-from pylog.ingest.lake import File, Lake, path_of
+from pylog.ingest.lake import File, Kind, Lake, LakeError, path_of
 
 HOUR = 490_000
 
@@ -65,3 +71,53 @@ def test_a_compaction_that_ended_well_says_when_and_one_that_failed_leaves_that(
     before = told.read_text()
     assert compact.main(arguments) == 1, "its Iceberg tables name its files"
     assert told.read_text() == before
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake with two small files in each of 1,000 hours."""
+    lake = Lake.create(tmp_path / "lake")
+    attempt = lake.begin(Kind.LOAD, lake.finish())
+    files = [file(f"{hour}{name}", hour=hour) for hour in range(1000) for name in "ab"]
+    for one in files:
+        (attempt.directory / Path(one.path).name).touch()
+    lake.commit(attempt, files, more={"position": {"version": 1, "topics": {}}})
+    return lake
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]) -> list[str]:
+    """Have no set of files compacted, on no Spark; return where the groups that are tried come to stand."""
+    tried: list[str] = []
+
+    def refuse(_spark: object, _root: Path, _attempt: object, files: Sequence[File]) -> File:
+        tried.append(files[0].group)
+        raise error()
+
+    monkeypatch.setattr(compact, "session", lambda *_: None)
+    monkeypatch.setattr(compact, "_compacted", refuse)
+    return tried
+
+
+def test_a_round_in_which_nothing_can_be_compacted_is_the_last(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = failing(monkeypatch, lambda: PySparkException("Cannot call methods on a stopped SparkContext."))
+    with pytest.raises(LakeError) as caught:
+        compact.run(CompactConfig(lake=lake.root))
+    assert len(tried) == compact._MAX_SETS
+    said = str(caught.value)
+    assert said.count("stopped SparkContext") == 10
+    assert said.endswith("; and 190 more; left for the next run: 1600 files")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda: PySparkException(f"Job aborted.\n\tCaused by: java.io.IOException: {os.strerror(errno.ENOSPC)}"),
+        lambda: StorageError(f"x cannot be written: {OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}"),
+    ],
+)
+def test_a_full_disk_ends_a_compaction(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
+) -> None:
+    failing(monkeypatch, error)
+    with pytest.raises(LakeError, match=r"; left as they are: 2 files of [^;]*: No space left on device; left for"):
+        compact.run(CompactConfig(lake=lake.root))

@@ -1,5 +1,7 @@
 """Dead letters that decode now leave the dead and land, once."""
 
+import os
+import tempfile
 from pathlib import Path
 from uuid import UUID
 
@@ -7,7 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
+from pylog.cli.app import run as pylog
 from pylog.client.raw import RawBatches, RawConfig, Topic
+from pylog.client.security import ClientSecurity
+from pylog.errors import ConfigError
 from pylog.ingest import retry as module
 from pylog.ingest.decode import whole_batches
 from pylog.ingest.fetch import Fetched
@@ -16,8 +21,10 @@ from pylog.ingest.landing import Landing, Task, report
 from pylog.ingest.plan import Position, Range
 from pylog.ingest.retry import Retried, RetryConfig, retry
 from pylog.model import IsolationLevel, TopicPartition
+from pylog.security.principal import SecurityProtocol
 from pylog.wire import records as wire
 from pylog.wire.records import Record, encode_batch
+from tests.servers.certificates import Authority
 
 P = TopicPartition("logins", 0)
 TOPIC_ID = str(UUID(int=1))
@@ -118,8 +125,9 @@ class Brokers:
         self.topic_id, self.held = topic_id, held
         self.levels: list[IsolationLevel] = []
 
-    def connect(self, _bootstrap: str, config: RawConfig, *_: object) -> "Brokers":
+    def connect(self, _bootstrap: str, config: RawConfig, security: ClientSecurity) -> "Brokers":
         self.levels.append(config.isolation_level)
+        security.context()
         return self
 
     def topics(self, names: list[str]) -> dict[str, Topic]:
@@ -195,3 +203,29 @@ def test_brokers_are_asked_at_the_isolation_level_of_the_load(tmp_path: Path, br
     root = lake_with_dead_letters(tmp_path, IsolationLevel.READ_UNCOMMITTED)
     assert retry(RetryConfig(lake=root, bootstrap="127.0.0.1:1")) == Retried(2, 2, 0)
     assert brokers.levels == [IsolationLevel.READ_UNCOMMITTED]
+
+
+def test_a_file_of_the_connection_that_cannot_be_used_ends_the_retry(root: Path, brokers: Brokers) -> None:
+    security = ClientSecurity(protocol=SecurityProtocol.SSL, ca_location=root / "none.pem")
+    before = Lake.open(root).state()
+    with pytest.raises(ConfigError, match=r"ssl\.ca\.location=.*none\.pem"):
+        retry(RetryConfig(lake=root, bootstrap="127.0.0.1:1", security=security))
+    assert Lake.open(root).state() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes as another user")
+def test_root_asks_the_brokers_by_files_that_the_lake_s_owner_may_not_read(
+    tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path / "closed")
+    authority.trusted.chmod(0o600)
+    settings = tmp_path / "config.yml"
+    settings.write_text(f"properties: {{security.protocol: SSL, ssl.ca.location: '{authority.trusted}'}}\n")
+    monkeypatch.setenv("PYLOG_CONFIG", str(settings))
+    with tempfile.TemporaryDirectory() as name:  # that of pytest is closed to other users
+        root = lake_with_dead_letters(Path(name), IsolationLevel.READ_COMMITTED)
+        for path in (root.parent, root, *root.rglob("*")):
+            os.chown(path, 65_534, 65_534)
+        assert pylog(["lake", "retry", str(root), "--bootstrap", "127.0.0.1:1"]) == 0
+        assert offsets(root) == [0, 1, 2, 3, 4]
+    assert "landed records=2 dead_letters=0 of=2" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,33 @@ def test_only_a_topic_that_stopped_can_be_accepted_and_only_once(tmp_path: Path)
     assert files.accepted() == frozenset()
 
 
+UNREACHABLE = Stop("PYLOG-0100", "no registry answers", 1_600_000_000_000)
+
+
+def test_a_topic_that_misses_nothing_cannot_be_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Lake.create(tmp_path)
+    files = StatusFiles(tmp_path)
+    cut = Stop("PYLOG-0310", "logins-0 ends at 3, before 5", 1_600_000_000_000)
+    files.write(replace(STATUS, stopped={**STATUS.stopped, "logins": cut, "searches": UNREACHABLE}))
+    with pytest.raises(LakeError, match=r"once its fault is mended: no registry answers \[PYLOG-0100\]"):
+        files.accept("searches")
+    assert files.accepted() == frozenset()
+    assert pylog(["lake", "status", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"topic searches is stopped since 2020-09-13T12:26:40+00:00: {UNREACHABLE.reason} [PYLOG-0100]" in lines
+    assert [line.split()[-1] for line in lines if "lake accept" in line] == ["clicks", "logins"]
+    for topic in ("clicks", "logins"):
+        files.accept(topic)
+    assert files.accepted() == {"clicks", "logins"}
+
+
+def test_the_load_names_the_command_only_where_something_is_missing() -> None:
+    lake = Path("/lake")
+    told = UNREACHABLE.describe("searches", lake)
+    assert told == "topic 'searches' is stopped, the others are loaded: no registry answers [PYLOG-0100]"
+    assert "`pylog lake accept /lake clicks`" in STATUS.stopped["clicks"].describe("clicks", lake)
+
+
 @pytest.fixture
 def of_another() -> Iterator[Path]:
     """A lake that the user who runs this test does not own, if that is root; other users own it."""
@@ -59,6 +87,7 @@ def of_another() -> Iterator[Path]:
         yield root
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes as another user")
 def test_what_root_accepts_can_be_forgotten_by_the_lake_s_owner(of_another: Path) -> None:
     assert pylog(["lake", "accept", str(of_another), "clicks"]) == 0
     with as_owner(of_another):
