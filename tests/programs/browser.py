@@ -96,8 +96,8 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """All that is written on the page."""
-        return self.driver.find_element(By.TAG_NAME, "body").text
+        """All that is written on the page; by one command, since a page that looks again may change between two."""
+        return str(self.driver.execute_script("return document.body ? document.body.innerText : ''"))
 
     def rows(self, caption: str) -> list[list[str]]:
         """Return the cells of the table whose caption begins with *caption*."""
