@@ -76,12 +76,12 @@ class Place:
             "zookeeper.acl.owners": f"digest:{BROKERS.id}",
         }
 
-    def consumer(self, user: str, identity: str, **options: Any) -> ConsumerConnector:
-        """A consumer of one group."""
+    def consumer(self, user: str, identity: str, group: str = "readers", **options: Any) -> ConsumerConnector:
+        """A consumer of a group."""
         return ConsumerConnector(
             self.cluster(user),
             self.zookeeper.secure_hosts,
-            "readers",
+            group,
             start="smallest",
             zookeeper_security=self.identity(identity),
             **options,
@@ -170,7 +170,8 @@ def test_a_stranger_to_zookeeper_is_refused_by_name(place: Place) -> None:
 
 
 def test_a_user_without_a_right_for_the_topic_is_told_so(place: Place) -> None:
-    with place.consumer("mallory", "reader", consumer_id="m") as consumer:
+    """The group has committed nothing: one that has asks the brokers for no offsets, and is told nothing yet."""
+    with place.consumer("mallory", "reader", "newcomers", consumer_id="m") as consumer:
         stream = iter(consumer.create_message_streams({"clicks": 1})["clicks"][0])
         with pytest.raises(ApiError, match="'clicks': this user has no right"):
             next(stream)
